@@ -14,6 +14,7 @@ from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training import fit, make_private
+from tacit.training.callbacks import Functions
 from tests.training.cases import blobs, cross_entropy, differ, flat, plain_sgd, small_model
 
 
@@ -265,6 +266,29 @@ class TestSentences:
             parts.optimizer.original.register_step_post_hook(clamp)
         with pytest.raises(TrainingMisuse, match="a hook or a layer that writes to a parameter"):
             self.run(parts)
+
+    @pytest.mark.parametrize("where", ["postprocessing", "check", "callback"])
+    def test_code_of_ones_own_that_writes_to_a_weight_without_no_grad(self, where):
+        model = small_model()
+
+        def clamp(*given):
+            for weight in model.parameters():
+                weight.clamp_(-1, 1)
+
+        said = r"under torch\.no_grad\(\); got a write to parameter '0\.weight' in line \d+ of test_make_private\.py"
+        if where == "callback":
+            given = {"loss": cross_entropy, "optimizer": plain_sgd(model), "callbacks": [Functions(on_step=clamp)]}
+            with pytest.raises(TrainingMisuse, match=said):
+                fit(model, *blobs(), **given, clip_norm=1.0, noise_multiplier=1.0, steps=2, batch_size=20)
+            return
+        parts, _ = private(model)
+        with pytest.raises(TrainingMisuse, match=said):
+            if where == "check":
+                parts.check(clamp)
+            with parts.postprocessing("clamped"):
+                clamp()
+        with torch.no_grad(), parts.postprocessing("clamped"):
+            clamp()
 
     def test_clipping_by_value_names_the_remedy_and_clipping_by_norm_passes(self):
         parts, _ = private()

@@ -6,10 +6,12 @@ operations would be missed, and the reentrant form gives a segment whose inputs 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from traceback import walk_tb
 from typing import Any
 
 from torch import Tensor, nn
@@ -206,14 +208,41 @@ def outputs_of(model: nn.Module, inputs: Inputs) -> Tensor:
         raise check.fail("inputs", "examples of the shape that the model takes", shapes, told(error)) from error
 
 
+_BETWEEN = (
+    "Change weights without private data, as by clamping, between steps: with torch.no_grad(), "
+    "private.postprocessing(name)."
+)
+
+
 def check_weights_kept(error: Exception) -> None:
     """Raise `TrainingMisuse` in place of torch's error about a parameter that a hook or a layer writes to."""
     if "leaf Variable that requires grad" in str(error):
         raise TrainingMisuse(
             "weights must change by private steps alone; got a hook or a layer that writes to a parameter in the midst "
-            "of a step. Change weights without private data, as by clamping, between steps: with torch.no_grad(), "
-            "private.postprocessing(name)."
+            f"of a step. {_BETWEEN}"
         ) from error
+
+
+@contextmanager
+def weights_written(model: nn.Module) -> Iterator[None]:
+    """Context of code of the user's own: torch's error about a parameter that it writes to names that parameter."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "leaf Variable that requires grad" not in str(error):
+            raise
+        raise TrainingMisuse(
+            f"weights must be written to under torch.no_grad(); got {_written(model, error)}. {_BETWEEN}"
+        ) from error
+
+
+def _written(model: nn.Module, error: Exception) -> str:
+    """The parameter that the last line of the user's own was about, as far as a variable holds it, and that line."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    held = [names[id(value)] for value in frame.f_locals.values() if id(value) in names]
+    which = f"parameter {held[-1]!r}" if held else "a parameter"
+    return f"a write to {which} in line {line} of {os.path.basename(frame.f_code.co_filename)}"
 
 
 def losses_of(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from tacit.errors import BudgetExceeded
-from tacit.gradients.inputs import Loss, call, check_losses
+from tacit.gradients.inputs import Loss, call, check_losses, weights_written
 from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampler
 from tacit.training.callbacks import Callback, Row
@@ -104,8 +104,9 @@ class Loop:
                 self._end_epoch()
             return
         self.taken += 1
-        for callback in self.callbacks:
-            callback.on_step(self.taken, self.steps)
+        with weights_written(self.model):
+            for callback in self.callbacks:
+                callback.on_step(self.taken, self.steps)
         if self._epoch_ended or self.taken == self.steps:
             self._end_epoch()
         if self.scheduler is not None and (self._epoch_ended or self.scheduler_per == "step"):
@@ -119,7 +120,8 @@ class Loop:
 
     def _end_epoch(self) -> None:
         self.history.append(self._measured() if self.ranks is None else self._told(self.ranks))
-        reasons = [callback.on_epoch(self.history[-1]) for callback in self.callbacks]
+        with weights_written(self.model):
+            reasons = [callback.on_epoch(self.history[-1]) for callback in self.callbacks]
         self.stopped = self.stopped or next((reason for reason in reasons if reason), "")
 
     def _told(self, ranks: Ranks) -> Row:

@@ -21,7 +21,7 @@ from tacit import check
 from tacit.accounting.facts import Facts, How
 from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
-from tacit.gradients.inputs import Inputs
+from tacit.gradients.inputs import Inputs, weights_written
 from tacit.gradients.module_state import same
 from tacit.gradients.record_check import TYPED, program_of
 from tacit.standing import Standing
@@ -125,7 +125,7 @@ class LoopChecks:
         check.text("name", name)
         if moved := self.guard.moved():
             raise TrainingMisuse(elsewhere(moved))
-        with self.restored(), steps_allowed():
+        with self.restored(), steps_allowed(), weights_written(self.model.model):
             yield
         self.facts.declare("weights", name)
 

@@ -17,6 +17,7 @@ from tacit.accounting import Ledger
 from tacit.accounting.facts import FACTS, Facts
 from tacit.errors import TrainingMisuse
 from tacit.gradients import examine
+from tacit.gradients.inputs import weights_written
 from tacit.gradients.model_probe import restored_generators
 from tacit.noise import Stream
 from tacit.training.batch_session import BatchSession
@@ -123,7 +124,7 @@ class Private(NamedTuple):
             with unchanged(self.model.module, self.optimizer.original, step):
                 session.dry_run = DryRun(size)
                 try:
-                    with reading(session.checks.reads) as marked:
+                    with reading(session.checks.reads) as marked, weights_written(self.model.module):
                         step(marked(batch))
                     return session.dry_run
                 finally:
