@@ -35,13 +35,13 @@ SAMPLED = [Gaussian(0.0625).poisson(0.5) * 3, Gaussian(0.01).poisson(0.3) * 5, G
 
 
 @pytest.mark.parametrize("trials", [700, 800, 1e4, 1e6])
-def test_a_poisson_number_of_trials_has_numbers_at_any_mean(trials):
+def test_line_1_a_poisson_number_of_trials_has_numbers_at_any_mean(trials):
     one = Gaussian(50.0).poisson(0.01) * 100
     answer = PLD(Selection.of(one, law=PoissonTrials(trials))).epsilon(1e-5)
     assert PLD(one).epsilon(1e-5).lower < answer.lower < answer.upper < math.inf
 
 
-def test_a_noise_for_a_selection_covers_at_least_one_trial():
+def test_line_1_a_noise_for_a_selection_covers_at_least_one_trial():
     found = smallest(
         "noise_multiplier",
         lambda noise: Selection.of(Gaussian(noise).poisson(0.01) * 100, law=PoissonTrials(1000)),
@@ -51,7 +51,7 @@ def test_a_noise_for_a_selection_covers_at_least_one_trial():
 
 
 @pytest.mark.parametrize(("shape", "trials"), [(-0.9, 20), (-0.95, 1e3), (3.0, 1e8), (0.0, 1.0001)])
-def test_a_law_of_trials_has_the_mean_that_was_asked_for(shape, trials):
+def test_line_11_a_law_of_trials_has_the_mean_that_was_asked_for(shape, trials):
     assert law_of(shape, trials=trials).mean == pytest.approx(trials, rel=1e-9)
 
 
@@ -62,13 +62,13 @@ def test_a_law_that_no_gamma_reaches_is_refused_with_its_range(shape, trials):
 
 
 @pytest.mark.parametrize("mechanism", SAMPLED, ids=str)
-def test_gaussian_noise_has_no_finite_epsilon_without_delta(mechanism):
+def test_line_2_gaussian_noise_has_no_finite_epsilon_without_delta(mechanism):
     assert PLD(mechanism).epsilon(0.0).interval == (math.inf, math.inf)
     assert PLD(mechanism).delta(1e30).upper > 0.0
 
 
 @pytest.mark.parametrize("mechanism", [Exponential(1.0) * 3, Laplace(2.0) * 4, Gaussian(1.0).poisson(0.1) * 5], ids=str)
-def test_delta_zero_is_no_cheaper_than_the_least_delta(mechanism):
+def test_line_2_delta_zero_is_no_cheaper_than_the_least_delta(mechanism):
     found = [PLD(mechanism).epsilon(delta) for delta in (TINY, LEAST, 0.0)]
     assert found[0].lower <= found[1].lower <= found[2].lower
     assert found[0].upper <= found[1].upper <= found[2].upper
@@ -156,14 +156,14 @@ def test_a_claim_below_what_is_proven_to_leak_is_refuted(epsilon, delta, noise):
     assert (verdict is Verdict.REFUTED) == (epsilon < lower)
 
 
-def test_a_claim_without_delta_about_gaussian_noise_is_refuted(tmp_path, capsys):
+def test_line_3_a_claim_without_delta_about_gaussian_noise_is_refuted(tmp_path, capsys):
     spec = tmp_path / "spec.json"
     spec.write_text(json.dumps(Ledger.of(Gaussian(1.0)).spec()))
     assert main(["verify", str(spec), "--epsilon", "0.5", "--delta", "0"]) == 3
     assert "refuted" in capsys.readouterr().out
 
 
-def test_a_calibrated_noise_as_printed_is_not_refuted(tmp_path, capsys):
+def test_line_4_a_calibrated_noise_as_printed_is_not_refuted(tmp_path, capsys):
     mechanism = {"type": "gaussian", "sample_rate": 0.006558211875898527, "steps": 1159}
     asked = ["--epsilon", "1.0718177724761202", "--delta", "1e-5"]
     spec = tmp_path / "spec.json"

@@ -15,7 +15,7 @@ def dataset(tmp_path):
 
 
 @pytest.mark.parametrize("steps", [-20, 0, float("nan"), 1.5, True, float("inf")])
-def test_no_count_but_a_positive_whole_number_enters_the_registry(dataset, steps):
+def test_line_6_no_count_but_a_positive_whole_number_enters_the_registry(dataset, steps):
     with pytest.raises(InvalidInput, match="steps must be"):
         dataset.reserve([(Gaussian(2.0), steps)], label="run")
     reservation = dataset.reserve(Gaussian(2.0), label="run")
@@ -43,7 +43,7 @@ def in_a_fork(action) -> bytes:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_cannot_spend_unseen_from_its_parents_ledger(dataset):
+def test_line_6_a_forked_process_cannot_spend_unseen_from_its_parents_ledger(dataset):
     shared = dataset.ledger("run")
     shared.prepare([(Gaussian(2.0), 2)])
     for ledger in (Ledger(), shared):

@@ -171,7 +171,7 @@ def claim(tmp_path):
     return str(path)
 
 
-def test_scores_without_a_declaration_refute_no_claim(tmp_path, capsys, claim):
+def test_line_9_scores_without_a_declaration_refute_no_claim(tmp_path, capsys, claim):
     assert main(["audit", "--scores", scores_file(tmp_path, 3.0), "--claim", claim]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "No verdict on the claim: it would take that every score is of a training run of its own" in told

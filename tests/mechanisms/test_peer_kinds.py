@@ -60,7 +60,7 @@ def flipped(scores, rate):
 
 
 @pytest.mark.parametrize("scores", [(0.0, 0.0), (0.7, 0.0, 0.3), (2.0, 0.0, 1.0, 1.9), (0.0, 0.0, 0.0, 0.0)])
-def test_permute_and_flip_stays_within_its_laplace_pair(scores):
+def test_line_10_permute_and_flip_stays_within_its_laplace_pair(scores):
     epsilon = 1.2
     for moves in itertools.product((-1.0, 0.0, 1.0), repeat=len(scores)):
         p = flipped(scores, epsilon / 2)

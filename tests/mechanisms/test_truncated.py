@@ -164,7 +164,7 @@ def test_both_directions_of_both_sizes_meet_those_of_other_steps(rate, cap):
     ("records", "rate", "cap", "noise", "steps"),
     [(4, 0.5, 2, 1.0, 5), (60, 0.1, 8, 1.5, 20), (200, 0.05, 12, 0.8, 10), (1000, 1.0, 100, 2.0, 10)],
 )
-def test_it_is_at_least_as_tight_as_dp_accounting(records, rate, cap, noise, steps):
+def test_line_10_it_is_at_least_as_tight_as_dp_accounting(records, rate, cap, noise, steps):
     from dp_accounting.pld import privacy_loss_distribution as pld
     from dp_accounting.privacy_accountant import NeighboringRelation
 

@@ -159,7 +159,7 @@ def test_threads_share_a_seeded_stream_and_draw_every_word_once():
     assert stream.state() == alone.state()
 
 
-def test_no_stream_but_the_secure_one_calls_itself_secure():
+def test_line_8_no_stream_but_the_secure_one_calls_itself_secure():
     stream = SeededStream(1)
     with pytest.raises(Refused, match="secure must be left to tacit"):
         stream.secure = True
@@ -175,7 +175,7 @@ def test_a_secure_stream_with_a_replaced_method_is_not_secure():
     assert not stream.secure
 
 
-def test_a_run_with_a_stream_that_calls_itself_secure_is_not_proven():
+def test_line_8_a_run_with_a_stream_that_calls_itself_secure_is_not_proven():
     class Mine(SecureStream):
         def bits(self, count):
             return super().bits(count)

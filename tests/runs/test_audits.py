@@ -266,7 +266,7 @@ def test_the_canary_run_repeats_the_mechanisms_of_the_ledger(run):
     assert found == Training(noise_of(run), 100 / 1438, 29)
 
 
-def test_a_run_that_is_resumed_in_another_way_has_two_records(run, tmp_path):
+def test_line_12_a_run_that_is_resumed_in_another_way_has_two_records(run, tmp_path):
     copy = again(run, tmp_path, threads=7)
     (copy / "card.json").unlink()
     from tacit.runs.builders import differences, store_execution

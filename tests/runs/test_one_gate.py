@@ -103,7 +103,7 @@ def roll_back(run):
     (run / SIGNATURE).write_bytes(before)
 
 
-def test_12_one_verdict_on_scores_whichever_file_of_a_run_states_the_claim(run):
+def test_line_12_one_verdict_on_scores_whichever_file_of_a_run_states_the_claim(run):
     import numpy as np
 
     epsilon = json.loads((run / CARD).read_text())["guarantees"][0]["epsilon"]
@@ -118,7 +118,7 @@ def test_12_one_verdict_on_scores_whichever_file_of_a_run_states_the_claim(run):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_13_no_file_of_another_run_is_shown_as_ones_own(change, run, honest):
+def test_line_13_no_file_of_another_run_is_shown_as_ones_own(change, run, honest):
     name, apply = CHANGES[change]
     apply(run, honest / "other")
     for reader in READERS:
@@ -135,7 +135,7 @@ def test_13_no_file_of_another_run_is_shown_as_ones_own(change, run, honest):
 
 
 @pytest.mark.parametrize("signed", [False, True], ids=["received", "trusted key"])
-def test_14_a_forged_epsilon_is_repeated_by_no_reader(signed, run):
+def test_line_14_a_forged_epsilon_is_repeated_by_no_reader(signed, run):
     forge(run)
     if signed:
         resign(run)
@@ -151,7 +151,7 @@ def test_14_a_forged_epsilon_is_repeated_by_no_reader(signed, run):
 
 
 @pytest.mark.parametrize("row", [5, 9, 13])
-def test_14_no_number_of_a_card_differs_from_its_ledger_whoever_signed(row, run):
+def test_line_14_no_number_of_a_card_differs_from_its_ledger_whoever_signed(row, run):
     card = json.loads((run / CARD).read_text())
     card["guarantees"][row]["epsilon"] *= 1.01
     (run / CARD).write_text(json.dumps(card))
@@ -162,7 +162,7 @@ def test_14_no_number_of_a_card_differs_from_its_ledger_whoever_signed(row, run)
         assert card["guarantees"][row]["accountant"] in text
 
 
-def test_15_a_number_of_400_digits_hides_no_other_run(run, honest):
+def test_line_15_a_number_of_400_digits_hides_no_other_run(run, honest):
     pytest.importorskip("starlette", reason="the extra is not installed")
     from starlette.testclient import TestClient
 
@@ -195,7 +195,7 @@ def test_15_a_number_of_400_digits_hides_no_other_run(run, honest):
     ],
 )
 @pytest.mark.parametrize("signed", [False, True], ids=["received", "trusted key"])
-def test_16_sizes_are_bounded_before_anything_is_allocated(name, values, signed, run):
+def test_line_16_sizes_are_bounded_before_anything_is_allocated(name, values, signed, run):
     if name == EXECUTION:
         values = {"records": [each | values for each in json.loads((run / name).read_text())["records"]]}
     edit(run / name, **values)
@@ -208,7 +208,7 @@ def test_16_sizes_are_bounded_before_anything_is_allocated(name, values, signed,
     assert time.process_time() - begun < 10
 
 
-def test_17_no_escape_sequence_of_a_run_reaches_the_terminal(run):
+def test_line_17_no_escape_sequence_of_a_run_reaches_the_terminal(run):
     for name in (CARD, CONFIG, PREPROCESSING):
         path = run / name
         table = json.loads(path.read_text())
@@ -223,7 +223,7 @@ def test_17_no_escape_sequence_of_a_run_reaches_the_terminal(run):
         path.write_text(json.dumps(table))
 
 
-def test_17_no_escape_sequence_in_a_name_reaches_the_terminal(tmp_path):
+def test_line_17_no_escape_sequence_in_a_name_reaches_the_terminal(tmp_path):
     from rich.text import Text
 
     from tacit.cli.console import screen
@@ -239,7 +239,7 @@ def test_17_no_escape_sequence_in_a_name_reaches_the_terminal(tmp_path):
     assert "\x1b" not in text
 
 
-def test_18_a_received_run_is_stated_and_after_verification_consistent(run, monkeypatch):
+def test_line_18_a_received_run_is_stated_and_after_verification_consistent(run, monkeypatch):
     monkeypatch.setenv("TACIT_KEY", OTHER_KEY)
     for word in ("stated", "consistent"):
         for reader in ("card", "nist", "show", "compare", "account"):
@@ -261,7 +261,7 @@ def test_18_a_received_run_is_stated_and_after_verification_consistent(run, monk
     assert open_run(run).word == "stated"
 
 
-def test_18_an_own_run_that_is_whole_keeps_its_standing(run):
+def test_line_18_an_own_run_that_is_whole_keeps_its_standing(run):
     opened = open_run(run)
     assert (opened.word, opened.state, opened.best["standing"]) == ("", "finished", "proven")
     for reader in set(READERS) - {"resume"}:
@@ -269,6 +269,17 @@ def test_18_an_own_run_that_is_whole_keeps_its_standing(run):
         assert code == 0, (reader, text)
     assert said("verify", run / LEDGER)[0] == 0
     assert json.loads(said("account", run, "--accountant", "pld", "--json")[1])["results"][0]["standing"] == "proven"
+
+
+@pytest.mark.slow
+def test_every_reader_refuses_a_changed_run_and_states_a_received_one(honest, tmp_path):
+    from tests.runs.readers_table import table
+
+    for reader, cells in table(honest, tmp_path):
+        for kind, cell in cells.items():
+            received = kind in ("unsigned", "foreign")
+            allowed = ("stated", "consistent", "no number", "refused") if received else ("refused",)
+            assert cell.split()[0] in {each.split()[0] for each in allowed}, (reader, kind, cell)
 
 
 @pytest.fixture

@@ -282,10 +282,11 @@ class TestSentences:
                 fit(model, *blobs(), **given, clip_norm=1.0, noise_multiplier=1.0, steps=2, batch_size=20)
             return
         parts, _ = private(model)
-        with pytest.raises(TrainingMisuse, match=said):
-            if where == "check":
+        if where == "check":
+            with pytest.raises(TrainingMisuse, match=said):
                 parts.check(clamp)
-            with parts.postprocessing("clamped"):
+        else:
+            with pytest.raises(TrainingMisuse, match=said), parts.postprocessing("clamped"):
                 clamp()
         with torch.no_grad(), parts.postprocessing("clamped"):
             clamp()

@@ -63,7 +63,7 @@ DOORS = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_settings_that_follow_the_number_of_records_are_stated_as_zero_out(door):
+def test_line_7_settings_that_follow_the_number_of_records_are_stated_as_zero_out(door):
     (ledger, one), (_, other) = (DOORS[door](n) for n in (200, 201))
     assert one != other or door == "table"
     assert ledger.relation is Relation.ZERO_OUT

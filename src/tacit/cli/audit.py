@@ -115,7 +115,8 @@ def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out
     found = read_scores(path, member=options["member"], score=options["score"])
     claim, delta = None, options["delta"]
     if options["claim"] is not None:
-        run_of(options["claim"])  # A claim of a run that was changed is none.
+        if (opened := run_of(options["claim"])) is not None:  # A claim of a run that was changed is none.
+            opened.warn()
         if states_claim(options["claim"]):
             stated = claims_of(options["claim"])
             claim = claim_of(stated[0].ledger, stated)
