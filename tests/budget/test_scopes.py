@@ -66,8 +66,6 @@ def test_a_filter_admits_runs_until_its_budget_is_spent_and_keeps_the_total_prov
 
 TRUNCATED = [
     TruncatedPoisson(Gaussian(2.0), 0.1, 100, 5),  # Most samples are full.
-    TruncatedPoisson(Gaussian(2.0), 0.1, 100, 12),
-    TruncatedPoisson(Gaussian(2.0), 0.1, 100, 100),  # None is.
     TruncatedPoisson(Gaussian(4.0), 1.0, 50, 20),
     TruncatedPoisson(Gaussian(1.0), 0.01, 1000, 11),
 ]
@@ -84,8 +82,7 @@ def test_a_filter_prices_samples_cut_at_a_cap_no_lower_than_the_exact_accountant
     made = 0
     while not refusal_of(dataset, query * 2 ** max(made.bit_length() - 2, 0)):
         made += 2 ** max(made.bit_length() - 2, 0)
-    spent = dataset.known.scope.filter_after([(query, made)], relation) if made else None
-    if spent is not None:
+    if made:
         assert accountant("pld")(query * made, relation=relation).epsilon(budget.delta).upper <= budget.epsilon
     odometer = Odometer(8.0, relation=relation)
     odometer.charge(query, 10)
