@@ -92,11 +92,11 @@ class Cell:
         self.bits += 64
 
 
-def normals_of(cell: Cell) -> tuple[tuple[float, float], bool]:
-    """Both normals of a cell of 64 bits, as `box_muller` computes them, and whether it lies `inside`."""
+def normals_of(cell: Cell) -> tuple[float, float]:
+    """Both normals of a cell of 64 bits, as `box_muller` computes them."""
     radius = math.sqrt(-2.0 * math.log((cell.radius >> 1) * 2.0**-63 + 2.0**-64))
     turns = cell.angle * (math.pi * 2.0**-63)
-    return (radius * math.cos(turns), radius * math.sin(turns)), INNER < cell.radius < 2**64 - INNER
+    return radius * math.cos(turns), radius * math.sin(turns)
 
 
 def interval(cell: Cell) -> tuple[Any, Any, Any]:

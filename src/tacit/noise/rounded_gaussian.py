@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.noise import compiled
-from tacit.noise.box_muller import Cell, box_muller, floor_of, inside, interval, normals_of
+from tacit.noise.box_muller import Cell, box_muller, floor_of, interval, normals_of
 from tacit.noise.stream import Refinement, Stream
 
 _BLOCK = 2**15  # values at a time, whose pairs are both in the block: every buffer stays in the second-level cache
@@ -40,9 +40,13 @@ _FINEST = 4  # tau / g in [2^4, 2^5): rounding adds at most 3.3e-4 to the varian
 _FAR = 1 << 38  # words of U below this (radius above 6, probability 2^-26) have no float32 guess
 # Tier 1. |error of a float32 normal| <= 2^-18.38 over its cell (exhaustive over all float32 angles), times tau / g
 # below 32, plus the rounding of the product and of the sum, 2^-17 each for values below 256: 2^-13.1.
-_MARGIN_1 = 2.0**-12
-# Tier 2. The cell is at most 2^-29.5 wide where the word of U is inside [2^44, 2^64 - 2^44]; float64 adds 2^-40.
+MARGIN_1 = 2.0**-12
+NOT_FINITE = "values must be finite; got NaN or infinity. Clip before noise is added."
+# Tier 2. Two roundings of U and its cell move ln U by at most 2^-64 / U + 2^-52, so the radius r by that over r: below
+# 2^-40.5 at U = 2^-26 (r > 6) and 2^-35.5 at U = 1 - 2^-34 (r > 2^-16.5), its largest. Times tau / g below 32 that is
+# 2^-30.5; the logarithm, the angle and the sum add less than 2^-40.
 _MARGIN_2 = 2.0**-26
+_LOWEST, _HIGHEST = 1 << 38, 2**64 - (1 << 30)  # words of U between which that holds
 _FEW = 16  # values of tier 2 for which Python's own floats take less time than calls on arrays
 
 
@@ -104,7 +108,7 @@ def rounded_gaussian(
         if len(open_values.places):
             undecided.append(open_values.moved_by(start))
     if undecided:
-        _decide(Undecided.joined(undecided), target, stream.refinement(), grid, tau / grid)
+        decide_exactly(Undecided.joined(undecided), target, stream.refinement(), grid, tau / grid)
     return target.reshape(np.shape(values))
 
 
@@ -156,7 +160,7 @@ def _first_tier(
     radius_words = stream.bits(pairs)
     angle_words = stream.bits((pairs + 1) // 2).view(np.int32)[:pairs]
     decide = compiled.first_tier() or _by_arrays
-    places = decide(values, out, radius_words, angle_words, grid, tau / grid, 0.5 - _MARGIN_1)
+    places = decide(values, out, radius_words, angle_words, grid, tau / grid, 0.5 - MARGIN_1)
     return Undecided.of(places, radius_words, angle_words)
 
 
@@ -211,11 +215,24 @@ def _guesses(radius_words: NDArray[np.uint64], angle_words: NDArray[np.int32], s
     return out
 
 
-def _decide(undecided: Undecided, out: NDArray[np.floating], refinement: Refinement, grid: float, scale: float) -> None:
-    """Overwrite the undecided values in `out` with what is released of them."""
+def decide_exactly(
+    undecided: Undecided, out: NDArray[np.floating], refinement: Refinement, grid: float, scale: float
+) -> None:
+    """Overwrite the undecided values in `out` with what is released of them.
+
+    Args:
+        undecided: by the first tier.
+        out: values themselves at the places of `undecided`.
+        refinement: further bits of each pair.
+        grid: g, a power of two.
+        scale: tau / g.
+
+    Raises:
+        InvalidInput: an undecided value is not finite.
+    """
     centres = out[undecided.places] * out.dtype.type(1.0 / grid)
     if not np.isfinite(centres).all():
-        raise InvalidInput("values must be finite; got NaN or infinity. Clip before noise is added.")
+        raise InvalidInput(NOT_FINITE)
     whole = np.rint(centres)
     few = len(centres) <= _FEW
     decided = (_few_in_double if few else _in_double)(centres - whole, undecided, scale, refinement)
@@ -231,7 +248,8 @@ def _in_double(
     radius, turns = box_muller(undecided.radius_words, angles)
     noisy = rests.astype(np.float64) + scale * np.where(undecided.sines, np.sin(turns), np.cos(turns)) * radius
     nearest = np.rint(noisy)
-    sure = (np.abs(noisy - nearest) < 0.5 - _MARGIN_2) & inside(undecided.radius_words)
+    words = undecided.radius_words
+    sure = (np.abs(noisy - nearest) < 0.5 - _MARGIN_2) & (words > np.uint64(_LOWEST)) & (words < np.uint64(_HIGHEST))
     for at in np.flatnonzero(~sure):
         cell = Cell(int(undecided.radius_words[at]), int(angles[at]))
         more = refinement.of_value(int(undecided.pairs[at]))
@@ -249,10 +267,9 @@ def _few_in_double(
         zip(rests.tolist(), undecided.pairs.tolist(), undecided.sines.tolist(), strict=True)
     ):
         cell = Cell(int(undecided.radius_words[at]), int(undecided.angle_words[at]) << 32 | extensions[at])
-        cosine_and_sine, sure = normals_of(cell)
-        noisy = rest + scale * cosine_and_sine[sine]
+        noisy = rest + scale * normals_of(cell)[sine]
         nearest[at] = round(noisy)
-        if not (sure and abs(noisy - nearest[at]) < 0.5 - _MARGIN_2):
+        if not (_LOWEST < cell.radius < _HIGHEST and abs(noisy - nearest[at]) < 0.5 - _MARGIN_2):
             nearest[at] = _by_intervals(Fraction(rest), cell, sine, scale, refinement.of_value(pair))
     return nearest
 

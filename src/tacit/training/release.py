@@ -16,6 +16,7 @@ from tacit.gradients.rounding import MOST_UNITS
 from tacit.mechanisms import Strategy
 from tacit.noise import Stream, rounded_gaussian
 from tacit.noise.correlated import CorrelatedNoise
+from tacit.noise.device import rounded_gaussian_
 
 
 class Correlation:
@@ -147,6 +148,9 @@ class NoisyMean:
     def _add_noise(self, values: Tensor, std: float) -> None:
         """Overwrite `values` with what may be released of them; as they are without noise."""
         if not std:
+            return
+        if values.is_cuda:
+            values.copy_(rounded_gaussian_(values.detach().contiguous(), self._stream, std=std))
             return
         host = values.detach().cpu().contiguous()
         rounded_gaussian(host.numpy(), self._stream, std=std, out=host.numpy())
