@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tacit.accounting import How, Ledger
 from tacit.clipping import BatchMeanClip, FlatClip
 from tacit.errors import UnsupportedModel
-from tacit.gradients import ClippedSum, per_sample_gradients
+from tacit.gradients import ClippedSum, per_sample_gradients, rounding
 from tacit.gradients.rounding import (
     DOUBLE_SLACK,
     MOST_UNITS,
@@ -22,6 +22,7 @@ from tacit.gradients.rounding import (
     blocks,
     covering,
     norm_slack,
+    precise_products,
     raised,
     single_slack,
     slack,
@@ -332,3 +333,41 @@ def test_what_cancels_in_one_unit_of_double_precision_rounds_no_other(kind, monk
 @pytest.mark.parametrize(("expected", "most"), [(1, 0.0005), (20, 0.0005), (40, 0.001), (64, 0.0025), (10_000, 0.0041)])
 def test_small_batches_cost_little_noise(expected, most):
     assert 0 < slack(torch.float32, 8, single_slack(expected)) <= most
+
+
+@pytest.fixture
+def on_a_device(monkeypatch):
+    """Settings of CUDA's libraries, which exist without a device, are taken too; all are restored."""
+    holders = [getattr(getattr(torch.backends, room), kind) for room, kind in PRODUCTS]
+    before = [each.fp32_precision for each in holders]
+    monkeypatch.setattr(rounding, "_settings", lambda: holders)
+    yield
+    torch.set_float32_matmul_precision("highest")
+    for each, value in zip(holders, before, strict=True):
+        each.fp32_precision = value
+
+
+PRODUCTS = [
+    ("mkldnn", "matmul"),
+    ("mkldnn", "conv"),
+    ("mkldnn", "rnn"),
+    ("cuda", "matmul"),
+    ("cudnn", "conv"),
+    ("cudnn", "rnn"),
+]
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="torch before 2.9 has no such settings")
+@pytest.mark.parametrize("loosen", [*PRODUCTS, None, "medium", "high"])
+def test_no_product_is_made_in_less_than_single_precision(loosen, on_a_device):
+    """Convolutions of cuDNN are made in TensorFloat-32 by default; a caller may ask for it anywhere, by either door."""
+    if isinstance(loosen, tuple):
+        getattr(getattr(torch.backends, loosen[0]), loosen[1]).fp32_precision = "tf32"
+    elif loosen is not None:
+        torch.set_float32_matmul_precision(loosen)
+    holders = [getattr(getattr(torch.backends, room), kind) for room, kind in PRODUCTS]
+    before = [each.fp32_precision for each in holders]
+    assert "tf32" in before
+    with precise_products():
+        assert {each.fp32_precision for each in holders} <= {"ieee", "none"}
+    assert [each.fp32_precision for each in holders] == before

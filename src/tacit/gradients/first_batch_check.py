@@ -14,6 +14,7 @@ from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.fallback import clipped_rows, one_at_a_time
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, doubled
 from tacit.gradients.privacy_units import PrivacyUnits
+from tacit.gradients.rounding import precise_products
 from tacit.gradients.verify_capture import NoDropout
 
 # Records to check: enough for a batch axis that is not 1, few enough to cost less than a step.
@@ -47,7 +48,7 @@ def first_batch_check(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: 
     few = slice(0, _RECORDS)
     batch = PhysicalBatch(loss, inputs, targets).select(few)
     # A run draws the same dropout masks with and without the check, as one that is resumed is checked again.
-    with NoDropout(), torch.random.fork_rng([targets.device] if targets.is_cuda else []):
+    with NoDropout(), precise_products(), torch.random.fork_rng([targets.device] if targets.is_cuda else []):
         difference = _relative_difference(clipped, batch)
     if difference > TOLERANCE:
         raise UnsupportedModel(

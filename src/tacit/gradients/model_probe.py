@@ -26,6 +26,7 @@ from tacit.gradients.kept_values import KeptValues
 from tacit.gradients.module_state import changed_names, copy_to_run, leaves, module_state
 from tacit.gradients.probe_comparison import ProbeRun, check_repeats, check_rows, check_state
 from tacit.gradients.record_check import Known, RecordCheck, check_records, tensors_alive
+from tacit.gradients.rounding import precise_products
 
 _ROWS = 64  # memory of a probe is that of a second batch; mixing shows on few rows as on many
 _TYPED = 6  # rows whose operations are typed: their types do not depend on how many there are
@@ -84,7 +85,7 @@ class ModelProbe:
         batch = _Batch(rows(inputs, chosen), None if targets is None else targets[chosen.to(targets.device)], loss)
         if self._alive is None:
             self._alive = tensors_alive()
-        with restored_generators() as start, torch.enable_grad():
+        with restored_generators() as start, torch.enable_grad(), precise_products():
             try:
                 self._replace(batch, start, thorough)
             except UnsupportedModel:

@@ -22,10 +22,12 @@ added is then a function of the unit alone, rounding included, and its norm cove
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -194,13 +196,46 @@ def _position_share(dtype: torch.dtype) -> float:
 
 @contextmanager
 def precise_products() -> Iterator[None]:
-    """Context in which float32 matrices are multiplied in float32: not in TensorFloat-32 or bfloat16."""
-    before = torch.get_float32_matmul_precision()
-    if before == "highest":
-        yield
-        return
-    torch.set_float32_matmul_precision("highest")
+    """Context in which float32 is multiplied in float32: in matrices, convolutions and recurrent layers.
+
+    In TensorFloat-32, the default of convolutions on CUDA, or in bfloat16, a norm and the sum that it scales would
+    differ by more than `slack` covers.
+    """
+    try:
+        legacy = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        legacy = "highest"  # The caller set the newer settings below, which torch does not put in words of the older.
+    loose = [(each, each.fp32_precision) for each in _settings() if each.fp32_precision not in ("ieee", "none")]
+    if legacy != "highest":
+        torch.set_float32_matmul_precision("highest")
+    for each, _ in loose:
+        each.fp32_precision = "ieee"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        if legacy != "highest":
+            torch.set_float32_matmul_precision(legacy)
+        for each, before in loose:
+            each.fp32_precision = before
+
+
+@functools.cache
+def _settings() -> list[Any]:
+    """Settings of torch 2.9 and later for the kinds of products of each library; of cuDNN before that."""
+    backends: Any = torch.backends
+    if not hasattr(backends.cudnn, "conv"):
+        return [_Legacy()]
+    on_device = [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn] if torch.cuda.is_available() else []
+    return [backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn, *on_device]
+
+
+class _Legacy:
+    """`torch.backends.cudnn.allow_tf32` of earlier torch, in the words of the later settings."""
+
+    @property
+    def fp32_precision(self) -> str:
+        return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
+
+    @fp32_precision.setter
+    def fp32_precision(self, value: str) -> None:
+        torch.backends.cudnn.allow_tf32 = value != "ieee"
