@@ -31,6 +31,7 @@ import warnings
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import torch
@@ -71,9 +72,13 @@ class Worker:
         own = ["--device", options.device, "--threads", str(options.threads), "--serve", name, way]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen([sys.executable, __file__, *own], text=True, **pipes)
+
+    def started(self) -> Worker:
+        """This worker, after its first steps."""
         ready = self._answer() or {"refused": "the process ended"}
         self.refused: str = ready.get("refused", "")
         self.timing = Timing(ready.get("first", 0.0))
+        return self
 
     def seconds(self, repeats: int) -> tuple[float, float]:
         """Seconds a step by the clock, and of processor time."""
@@ -115,7 +120,11 @@ def serve(name: str, way: str, device: str) -> None:
 def timings(name: str, options: argparse.Namespace) -> tuple[dict[str, Timing], dict[str, str]]:
     """Times of the ways that run, and why each other way cannot."""
     ways = ["plain", *(way for way in options.ways if way != "plain")]
-    workers = {way: Worker(name, way, options) for way in ways}
+    if options.device == "cuda":  # Steps of another process do not slow the imports of this one there.
+        spawned = [Worker(name, way, options) for way in ways]
+        workers = {way: worker.started() for way, worker in zip(ways, spawned, strict=True)}
+    else:
+        workers = {way: Worker(name, way, options).started() for way in ways}
     refused = {way: worker.refused for way, worker in workers.items() if worker.refused}
     for way, reason in refused.items():
         print(f"  {name}: {way} cannot run: {reason}", file=sys.stderr)
@@ -185,7 +194,9 @@ def row(name: str, options: argparse.Namespace) -> dict[str, object]:
     """Everything about one model: milliseconds of the plain step, ratios by way, goals."""
     case = MODELS[name]
     found, refused = timings(name, options)
-    megabytes = {} if options.no_memory else {way: memory(name, way, options.device) for way in found}
+    with ThreadPool(len(found) if options.device == "cuda" else 1) as pool:
+        measured = [] if options.no_memory else pool.map(lambda way: memory(name, way, options.device), found)
+    megabytes = dict(zip(found, measured, strict=False))
     base = megabytes.get("plain")
     return {
         "model": name,

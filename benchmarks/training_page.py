@@ -34,6 +34,20 @@ def table() -> str:
     return "\n".join(lines)
 
 
+def on_device() -> str:
+    """One line for each model measured on a GPU: ratios by the clock, and memory of the step."""
+    ways = ("eager", "recorded", "opacus hooks", "opacus ghost")
+    kept = ("eager", "recorded", "opacus ghost")
+    lines = [f"| model (batch) | plain, ms | {' | '.join(ways)} | memory: {' | '.join(kept)} |"]
+    lines.append(f"|---|---:|{'---:|' * (len(ways) + len(kept))}")
+    for row in json.loads((RESULTS / "training_cuda.json").read_text())["rows"]:
+        cells = [f"{row['model']} ({row['batch']})", f"{row['plain_ms']:.2f}"]
+        cells += [f"{row['time'][way]:.2f}" if way in row["time"] else "-" for way in ways]
+        cells += [f"{row['memory'][way]:.1f}" if way in row["memory"] else "-" for way in kept]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def memory() -> str:
     """One line for each model measured in quarters: MB of the plain step, ratios to it, time of a step in quarters."""
     ways = ("eager", "eager quarters", "recorded", "compiled", "opacus hooks", "opacus ghost")
@@ -107,3 +121,5 @@ if __name__ == "__main__":
     print(floors())
     print()
     print(memory())
+    print()
+    print(on_device())

@@ -90,19 +90,20 @@ DeviceTier = Callable[[Tensor, Tensor, float, float], OpenValues]
 
 def _decide(values: Tensor, found: OpenValues, stream: Stream, grid: float, scale: float) -> None:
     """Decide the open values on the host, and bring them back."""
-    places = found.places.cpu().numpy().astype(np.int64)
+    at, count = found.places.long(), len(found.places)
+    words = [found.places, found.radius_words, found.angle_words, values[at].view(torch.int32)]
+    packed = torch.cat(words).cpu().numpy()  # one copy, as each waits for the device
+    places = packed[:count].astype(np.int64)
     pairs = (values.numel() + 1) // 2
     sines = places >= pairs
     own = np.where(sines, places - pairs, places)
     refinement = stream.refinement()
-    high = found.radius_words.cpu().numpy().view(np.uint32).astype(np.uint64)
-    low = refinement.of_values(own) & np.uint64(0xFFFFFFFF)
-    undecided = Undecided(
-        np.arange(len(places)), own, sines, (high << np.uint64(32)) | low, found.angle_words.cpu().numpy()
-    )
-    centres = values[found.places.long()].cpu().numpy()
+    high = packed[count : 2 * count].view(np.uint32).astype(np.uint64) << np.uint64(32)
+    radius_words = high | (refinement.of_values(own) & np.uint64(0xFFFFFFFF))
+    undecided = Undecided(np.arange(count), own, sines, radius_words, packed[2 * count : 3 * count])
+    centres = packed[3 * count :].view(np.float64 if values.dtype == torch.float64 else np.float32)
     decide_exactly(undecided, centres, refinement, grid, scale)
-    values[found.places.long()] = torch.from_numpy(centres).to(values.device)
+    values[at] = torch.from_numpy(centres).to(values.device)
 
 
 def by_tensors(values: Tensor, key: Tensor, grid: float, scale: float) -> OpenValues:

@@ -39,10 +39,10 @@ def first_tier(values: Tensor, key: Tensor, grid: float, scale: float) -> Tensor
     room = size // 256 + 4096  # one in two thousand is open
     opened = torch.empty((3, room), dtype=torch.int32, device=values.device)
     count = torch.zeros(1, dtype=torch.int32, device=values.device)
-    numbers = torch.tensor([1.0 / grid, scale, grid, 0.5 - MARGIN_1], dtype=torch.float64, device=values.device)
     with torch.cuda.device_of(values):
         _kernel[(triton.cdiv(blocks, _LANES),)](
-            *(values, opened, count, key, numbers, size, pairs, blocks, room),
+            *(values, opened, count, key, size, pairs, blocks, room),
+            *(1.0 / grid, scale, grid, 0.5 - MARGIN_1),  # single precision holds each of them
             LANES=_LANES,
             num_warps=4,
             enable_fp_fusion=False,
@@ -136,8 +136,8 @@ def _pair(values, opened, count, pair, size, pairs, radius, angle, inverse, scal
     _release(values, opened, count, pairs + pair, there, second, radius, angle, inverse, scale, grid, limit, room)
 
 
-@triton.jit(do_not_specialize=["size", "pairs", "blocks", "room"])
-def _kernel(values, opened, count, key, numbers, size, pairs, blocks, room, LANES: tl.constexpr):
+@triton.jit(do_not_specialize=["size", "pairs", "blocks", "room", "inverse", "scale", "grid", "limit"])
+def _kernel(values, opened, count, key, size, pairs, blocks, room, inverse, scale, grid, limit, LANES: tl.constexpr):
     block = tl.program_id(0) * LANES + tl.arange(0, LANES)
     zero = tl.zeros([LANES], tl.uint32)
     k0, k1, k2, k3 = _words(key, zero)
@@ -155,9 +155,6 @@ def _kernel(values, opened, count, key, numbers, size, pairs, blocks, room, LANE
         a1, b2, c3, d0 = _quarter(a1, b2, c3, d0)
         a2, b3, c0, d1 = _quarter(a2, b3, c0, d1)
         a3, b0, c1, d2 = _quarter(a3, b0, c1, d2)
-    kind = values.dtype.element_ty
-    inverse, grid = tl.load(numbers).to(kind), tl.load(numbers + 2).to(kind)
-    scale, limit = tl.load(numbers + 1).to(tl.float32), tl.load(numbers + 3).to(kind)
     pair = tl.where(block < blocks, block, pairs).to(tl.int64)
     step = blocks.to(tl.int64)
     a0, a1, a2, a3 = a0 + 0x61707865, a1 + 0x3320646E, a2 + 0x79622D32, a3 + 0x6B206574

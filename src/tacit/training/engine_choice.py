@@ -47,11 +47,11 @@ def recorded_where_faster(
         >>> recorded_where_faster(ClippedSum(model, FlatClip(1.0)), loss, batch, 8.0, steps=10) is None
         True
     """
-    if not stands_for_all_steps(clipped, loss, like[1]):
+    if not stands_for_all_steps(clipped, loss):
         return None
     inputs, targets = random_batch(like, max(1, round(expected_batch_size)))
     try:
-        with torch.random.fork_rng([]):
+        with torch.random.fork_rng([targets.device] if targets.is_cuda else []):
             clipped(loss, inputs, targets)  # The first call examines the model.
             eager = _seconds(lambda: clipped(loss, inputs, targets))
             if eager * steps < _LEAST:
@@ -72,15 +72,14 @@ def _sizes(expected_batch_size: float) -> int:
     return math.ceil(2 * 3 * 8 / math.sqrt(expected_batch_size)) + 1
 
 
-def stands_for_all_steps(clipped: ClippedSum, loss: Loss, targets: Tensor) -> bool:
+def stands_for_all_steps(clipped: ClippedSum, loss: Loss) -> bool:
     """Whether one recording of the clipped sum computes what every step would.
 
     Args:
         clipped: of the run.
         loss: of the run.
-        targets: of a batch, on the device of the run.
     """
-    plain = not (clipped.clip.of_mean or clipped.clip.statistics or targets.is_cuda)
+    plain = not (clipped.clip.of_mean or clipped.clip.statistics)
     known = all(type(layer).__module__.startswith(_KNOWN) and not _hooked(layer) for layer in clipped.model.modules())
     return plain and known and str(getattr(loss, "__module__", "")).startswith(_KNOWN_LOSSES)
 
@@ -92,7 +91,7 @@ def _hooked(layer: nn.Module) -> bool:
 
 
 def random_batch(like: tuple[Inputs, Tensor], records: int) -> tuple[Inputs, Tensor]:
-    """Random inputs, and targets of zeros, of the shapes and types of `like`.
+    """Random inputs, and targets of zeros, of the shapes, types and devices of `like`.
 
     Integers are zeros, which is an index of every table and a class of every loss.
 
@@ -106,14 +105,17 @@ def random_batch(like: tuple[Inputs, Tensor], records: int) -> tuple[Inputs, Ten
     def made(value: Tensor) -> Tensor:
         shape = (records, *value.shape[1:])
         if not value.is_floating_point():
-            return torch.zeros(shape, dtype=value.dtype)
-        return torch.rand(shape, generator=draw, dtype=value.dtype)
+            return torch.zeros(shape, dtype=value.dtype, device=value.device)
+        return torch.rand(shape, generator=draw, dtype=value.dtype).to(value.device)
 
     inputs, targets = like
-    return map_tensors(made, inputs), torch.zeros((records, *targets.shape[1:]), dtype=targets.dtype)
+    zeros = torch.zeros((records, *targets.shape[1:]), dtype=targets.dtype, device=targets.device)
+    return map_tensors(made, inputs), zeros
 
 
 def _seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
     return time.perf_counter() - start
