@@ -3,6 +3,7 @@
 import json
 import math
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ from tacit.mechanisms import (
     Approximate,
     BoundedRange,
     DiscreteGaussian,
+    KaryRandomizedResponse,
     PermuteAndFlip,
     PoissonTrials,
     RandomizedResponse,
@@ -24,6 +26,7 @@ from tacit.mechanisms import (
     law_of,
 )
 from tacit.mechanisms.pairs import AtomPair, LaplacePair, RangePair
+from tacit.relation import Relation
 from tacit.standing import Standing, downward, upward
 from tacit.tradeoff import Answer
 from tests.accounting.metamorphic import LEAST, PROPERTIES, TINY, violation
@@ -128,6 +131,32 @@ def test_no_frequency_is_said_to_decay_by_more_than_it_does(epsilon, theta):
     weight = np.append(np.full(len(y), epsilon / len(y) / 2), [0.5, 0.5]) * np.exp(theta * (loss - epsilon))
     real = np.log(np.abs((weight * np.exp(1j * np.outer(t, loss))).sum(axis=1) / weight.sum()))
     assert (step.log_decay(t) >= np.maximum(real[:-1], real[1:]) - 1e-3).all()
+
+
+@pytest.mark.parametrize("noise", [1e3, 1e5, 1e7, 1e12])
+def test_a_plain_gaussian_keeps_its_digits_however_much_the_noise(noise):
+    """Both terms of delta agree in all digits there, and their difference had four at noise 1e12."""
+    mu = mpmath.mpf(1 / noise)
+    for times in (1e-300, 1e-3, 1.0, 8.0, 30.0):
+        epsilon = times / noise
+        with mpmath.workdps(60):
+            tail = mpmath.e ** mpmath.mpf(epsilon) * mpmath.ncdf(-epsilon / mu - mu / 2)
+            truth = float(mpmath.ncdf(-epsilon / mu + mu / 2) - tail)
+        low, high = PLD(Gaussian(noise)).delta(epsilon).interval
+        assert low <= truth <= high
+        assert high - low <= 3e-6 * high
+    assert PLD(Gaussian(noise)).epsilon(TINY).lower > 0.0
+    assert PLD(Gaussian(noise)).delta(1e300).upper < 1e-300
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+@pytest.mark.parametrize("noise", [1e-15, 1e-12, 1e-6, 0.5, 1.0])
+def test_answers_of_many_choices_keep_the_digits_of_a_rare_one(noise, relation):
+    for pair in KaryRandomizedResponse(noise, 5).dominating_pairs(Relation(relation)):
+        for loss, p, q in zip(pair.losses, pair.p, pair.q, strict=True):
+            assert math.log(p / q) == pytest.approx(loss, rel=1e-12, abs=1e-12)
+    found = PLD(KaryRandomizedResponse(noise, 5), relation=relation)
+    assert all(found.epsilon(delta).upper < math.inf for delta in (0.0, 1e-5, 0.5, 0.9))
 
 
 def test_a_lattice_on_which_next_to_nothing_is_lost_is_answered():

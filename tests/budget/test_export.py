@@ -12,6 +12,7 @@ import pytest
 
 from tacit.budget import Registry
 from tacit.budget.export import COMPONENTS, claim_row, export_text
+from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian, RandomizedResponse
 from tacit.tradeoff import Epsilon
@@ -65,6 +66,18 @@ def wrong(found: dict[str, Any], fields: dict[str, Any], at: str = "") -> Iterat
             yield from wrong(value, rule, f"{at}{name}.")
         elif (isinstance(rule, list) and value not in rule) or (isinstance(rule, type) and not isinstance(value, rule)):
             yield f"{at}{name}: {value}"
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "sp800-226", "deployments"])
+def test_no_control_character_of_a_label_reaches_an_export_or_the_terminal(tmp_path, capsys, form):
+    dataset = Registry.create(tmp_path / "budget.sqlite").declare("patients")
+    dataset.reserve(Gaussian(5.0), label="run\x1b[2J\x9b31m")
+    dataset.note_untracked("other\x1b[2J")
+    assert not set("\x1b\x9b") & set(export_text([dataset], form))
+    assert main(["budget", "history", "--registry", str(tmp_path / "budget.sqlite")]) == 0
+    told = capsys.readouterr().out
+    assert not set("\x1b\x9b") & set(told)
+    assert "run\\x1b[2J" in told
 
 
 @pytest.mark.parametrize("ran", [[], [Gaussian(8.0)], [Gaussian(8.0)] * 2, [RandomizedResponse(0.5)]], ids=len)

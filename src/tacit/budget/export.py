@@ -126,7 +126,13 @@ def history_rows(dataset: DatasetBudget) -> list[dict[str, Any]]:
     rows = dataset.history()
     labels = {row.reservation: row.body["label"] for row in rows if row.kind == "reserve"}
     return [
-        {"number": row.number, "time": row.time, "dataset": row.dataset, "kind": row.kind, "says": _says(row, labels)}
+        {
+            "number": row.number,
+            "time": row.time,
+            "dataset": row.dataset,
+            "kind": row.kind,
+            "says": check.visible(_says(row, labels)),
+        }
         for row in rows
     ]
 

@@ -355,14 +355,15 @@ class KaryRandomizedResponse(Mechanism):
         if relation is Relation.ADD_REMOVE:
             raise Refused(f"{self} is accounted under replace_one or zero_out; got add_remove. State one of them.")
         other = self.noise / self.choices
-        true = 1 - self.noise + other
+        wrong = (self.choices - 1) * other  # 1 less it would lose the digits of a small one.
+        true = 1 - wrong
         if relation is Relation.ZERO_OUT:
             blank = 1 / self.choices
             losses = (float(np.log(self.noise)), float(np.log1p((1 - self.noise) * (self.choices - 1))))
-            value, none = (1 - true, true), (1 - blank, blank)
+            value, none = (wrong, true), (1 - blank, blank)
             return AtomPair(losses, value, none), AtomPair((-losses[1], -losses[0]), none[::-1], value[::-1])
         loss = float(np.log1p((1 - self.noise) / other))
-        return (AtomPair((-loss, 0.0, loss), (other, 1 - true - other, true), (true, 1 - true - other, other)),)
+        return (AtomPair((-loss, 0.0, loss), (other, wrong - other, true), (true, wrong - other, other)),)
 
     def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
         """One answer for each record of the group."""
