@@ -1,5 +1,6 @@
 """Answers at the ends of their range, and what must hold between two answers."""
 
+import contextlib
 import json
 import math
 
@@ -96,6 +97,16 @@ def test_choices_of_bounded_range_have_numbers_at_any_scale(epsilon, steps):
     assert found.delta(1e300).interval == (0.0, 0.0)
     member = AtomPair.response(epsilon)
     assert PLD(BoundedRange(epsilon)).delta(epsilon / 4).upper <= Single(member).bounds(epsilon / 4)[1] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("mechanism", [Laplace(1e-7).poisson(0.1), RandomizedResponse(1e-300) * 3], ids=str)
+def test_numbers_that_no_engine_holds_are_refused_and_never_raise_anything_else(mechanism):
+    found = PLD(mechanism)
+    for question in (lambda: found.epsilon(0.5), lambda: found.mu(), lambda: found.beta(0.1)):
+        with contextlib.suppress(Refused):
+            question()
+    with pytest.raises(Refused, match="cannot compute with numbers of this size"):
+        found.epsilon(0.5)
 
 
 @pytest.mark.parametrize("epsilon", [1e-150, 1e-9, 0.01, 1.0, 50.0])

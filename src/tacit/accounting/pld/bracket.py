@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from tacit.accounting.pld.gaussian_cover import Chart, mu_bounds, mu_floor, regr
 from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
 from tacit.accounting.pld.intervals import ALLOWANCE
 from tacit.accounting.pld.type_two_error import Delta, type_two_error
+from tacit.errors import Refused
 from tacit.tradeoff import Curve
 from tacit.tradeoff.curve import PROFILE_END, profile_grid
 from tacit.tradeoff.gaussian import gaussian_mu
@@ -192,6 +194,15 @@ class Bracket:
         return epsilons, np.maximum.accumulate(found[0][::-1])[::-1], np.minimum.accumulate(found[1])
 
 
+@contextmanager
+def _in_range() -> Iterator[None]:
+    """Context of a question whose numbers may be beyond what any engine holds: that is a refusal."""
+    try:
+        yield
+    except (ArithmeticError, MemoryError) as failure:
+        raise Refused(f"pld cannot compute with numbers of this size: {failure}") from failure
+
+
 class PldCurve(Curve):
     """One side of a bracket: lower (0) or upper (1)."""
 
@@ -199,10 +210,12 @@ class PldCurve(Curve):
         self._bracket = bracket
         self._side = side
 
+    @_in_range()
     def delta(self, epsilon: float) -> float:
         """Return this side of the bracket at epsilon."""
         return self._bracket.delta(epsilon)[self._side]
 
+    @_in_range()
     def epsilon(self, delta: float) -> float:
         """Return this side of the bracket at `delta`."""
         return self._bracket.epsilon(delta)[self._side]
@@ -215,6 +228,7 @@ class PldCurve(Curve):
         """Return upper bounds, likewise."""
         return self._exact(alpha, 1) if np.size(alpha) <= _FEW_ALPHAS else super().beta_ceiling(alpha)
 
+    @_in_range()
     def _exact(self, alpha: np.ndarray, side: int) -> np.ndarray:
         """This side of the exact bounds, with those of the grid at the ends and where no maximum was enclosed."""
         alpha = np.asarray(alpha, dtype=float)
@@ -229,6 +243,7 @@ class PldCurve(Curve):
         rough = super().beta_ceiling(alpha) if side else super().beta(alpha)
         return np.minimum(found, rough) if side else np.maximum(found, rough)
 
+    @_in_range()
     def mu(self, slack: float) -> float:
         """Return an upper bound on the least mu (see `Curve.mu`)."""
         return self._bracket.mu(slack)[1]
@@ -237,11 +252,13 @@ class PldCurve(Curve):
         """Return an upper bound on the regret of G_mu (see `Curve.regret`)."""
         return self._bracket.regret(mu)
 
+    @_in_range()
     def mu_floor(self, slack: float) -> float:
         """Return a lower bound on the least mu."""
         return self._bracket.mu_floor(slack)
 
     @cached_property
+    @_in_range()
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """(epsilons, deltas) of this side."""
         epsilons, *sides = self._bracket.profile
