@@ -19,7 +19,7 @@ from tacit.features import (
     PatchDictionary,
     Scattering2d,
     SyntheticWhitening,
-    cache,
+    base,
     computed,
     drawings,
 )
@@ -179,7 +179,7 @@ def test_whitening_makes_drawings_uncorrelated():
 def test_whitening_is_read_from_the_cache_and_computed_anew_where_that_was_edited():
     first = SyntheticWhitening(Scattering2d((1, 8, 8), 2), dimensions=5, images=30)
     first.prepare()
-    (kept,) = cache.folder().glob("*.npy")
+    (kept,) = base.folder().glob("*.npy")
     assert kept.stat().st_mode & 0o077 == 0
     content = bytearray(kept.read_bytes())
     content[-3] ^= 1
@@ -194,10 +194,10 @@ def test_a_saved_model_holds_the_matrix():
     first.prepare()
     second = clone(first)
     second.load_state_dict(first.state_dict())
-    cache.clear()
+    base.clear()
     rows = torch.rand(2, 64)
     assert torch.equal(first(rows), second(rows))
-    assert not list(cache.folder().iterdir())
+    assert not list(base.folder().iterdir())
 
 
 def test_features_of_large_data_are_computed_once_and_deleted_on_request(monkeypatch):
@@ -207,13 +207,13 @@ def test_features_of_large_data_are_computed_once_and_deleted_on_request(monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(Scattering2d, "forward", None)
         assert np.array_equal(computed(features, rows), found)
-    assert cache.clear() > 0
+    assert base.clear() > 0
 
 
 def test_an_edited_or_cut_cache_is_computed_anew():
     features, rows = Scattering2d((1, 8, 8), 2), drawings(20, (1, 8, 8))
     expected = np.array(computed(features, rows))
-    (path,) = cache.folder().glob("*.npy")
+    (path,) = base.folder().glob("*.npy")
     whole = path.read_bytes()
     for content in (whole[:-100], whole[:-4] + b"\0\0\0\0", b""):
         path.write_bytes(content)
@@ -224,11 +224,11 @@ def test_an_edited_or_cut_cache_is_computed_anew():
 
 def test_a_full_disk_leaves_features_in_memory(monkeypatch):
     features, rows = Scattering2d((1, 8, 8), 2), drawings(20, (1, 8, 8))
-    monkeypatch.setattr(cache.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
+    monkeypatch.setattr(base.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 10}))
     with pytest.warns(PrivacyWarning, match="no room"):
         assert np.array_equal(computed(features, rows), features.of(rows))
-    assert not list(cache.folder().glob("*.npy*"))
-    assert not list(cache.folder().glob("*.part"))
+    assert not list(base.folder().glob("*.npy*"))
+    assert not list(base.folder().glob("*.part"))
 
 
 def test_texts_become_signs_of_norm_one_that_follow_from_each_text_alone():

@@ -7,8 +7,8 @@ import pytest
 from tacit.accounting import Ledger, account
 from tacit.mechanisms import Gaussian
 from tacit.reports import Card, card_table
+from tacit.reports.card import page
 from tacit.reports.exports import card_pdf
-from tacit.reports.page import page
 from tacit.reports.pdf_pictures import card_png, certified
 from tacit.reports.plots import draw_calibration, drawable
 from tacit.runs.decision_metrics import calibration_curve

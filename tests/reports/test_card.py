@@ -235,7 +235,7 @@ def test_a_page_that_fails_leaves_the_last_card(tmp_path, monkeypatch):
     def fail(card):
         raise RuntimeError("drawing failed")
 
-    monkeypatch.setattr("tacit.reports.page.page", fail)
+    monkeypatch.setattr("tacit.reports.card.page", fail)
     with pytest.raises(RuntimeError):
         write_card(a_card(dataset="other"), tmp_path)
     assert before == ((tmp_path / "card.html").read_text(encoding="utf-8"), (tmp_path / "card.json").read_text())

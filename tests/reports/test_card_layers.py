@@ -17,7 +17,7 @@ from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
 from tacit.reports import account_table, card_claims, card_markdown, card_table, export_card
-from tacit.reports.page import said_of_figures
+from tacit.reports.card import said_of_figures
 from tacit.reports.plots import enters, observed
 from tacit.standing import Standing
 from tacit.tradeoff import GaussianCurve, TradeOff

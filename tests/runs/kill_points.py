@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import tacit.reports.page
+import tacit.reports.card
 import tacit.runs.run
 import tacit.tickets.private
 from tacit.accounting import Ledger, account
@@ -150,7 +150,7 @@ def _choice(method: str, epsilon: float) -> Mechanism:
 
 def _leave_out_what_only_reads() -> None:
     tacit.runs.run.account = lambda ledger, delta, check_brackets: account(ledger, delta=delta, accountants=["naive"])
-    tacit.reports.page._figures = lambda drawn, card: {
+    tacit.reports.card._figures = lambda drawn, card: {
         "errors": "",
         "detections": "",
         "training": None,

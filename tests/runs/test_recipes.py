@@ -12,7 +12,7 @@ from tacit.data.registry import _SOURCES, source
 from tacit.data.source import Source
 from tacit.data.words import COLUMNS, word_codes
 from tacit.errors import InvalidInput
-from tacit.features import Scattering2d, cache, drawings, patches
+from tacit.features import Scattering2d, base, drawings, patches
 from tacit.runs import Config, audit, config_from_table, read_config, recipe_config, resume, train
 from tacit.runs import features as run_features
 from tacit.runs.held_out import public_test
@@ -71,7 +71,7 @@ def test_a_run_on_features_says_so_is_loaded_and_attacked(tmp_path):
     assert len(said) == 1
     assert str(found.card.ledger.standing) != "claimed"
     assert found.card.metrics["test"] > 0.75
-    cache.clear()  # A matrix that is computed anew may have other signs: the one of the run counts.
+    base.clear()  # A matrix that is computed anew may have other signs: the one of the run counts.
     data = source("few_images").read(None)
     model = tacit.load(tmp_path / "run")
     assert np.mean(model.predict(data.x_test) == data.y_test.astype(str)) == pytest.approx(found.card.metrics["test"])
@@ -88,7 +88,7 @@ def test_a_run_on_features_is_resumed_with_weights_and_mean(tmp_path, monkeypatc
         patched.setattr(Gradient, "nonprivate_baseline", stopped)
         with pytest.raises(KeyboardInterrupt):
             train(settings(), out=tmp_path / "cut")
-    cache.clear()
+    base.clear()
     again = resume(tmp_path / "cut", unsafe_seed=1)
     assert again.card.metrics["test"] == whole.card.metrics["test"]
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]

@@ -14,7 +14,7 @@ from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.mechanisms import DiscreteGaussian, Exponential, Gaussian, Laplace, RandomizedResponse
 from tacit.statement import AuthorKey, Subject, TrustStore, Verdict, check_statement, open_envelope, sealed, statement
-from tacit.statement.strict_json import canonical, parsed
+from tacit.statement.envelope import canonical, parsed
 
 AUDIT = {"attack": "canaries", "confidence": 0.95, "delta": 1e-5, "epsilon_lower": 0.01, "detectable_epsilon": 2.0}
 
@@ -197,7 +197,7 @@ def test_other_envelopes_are_refused(change, key):
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    monkeypatch.setattr("tacit.signing.keys.platformdirs.user_config_path", lambda *a, **k: tmp_path / "home")
+    monkeypatch.setattr("tacit.signing.platformdirs.user_config_path", lambda *a, **k: tmp_path / "home")
     return tmp_path
 
 

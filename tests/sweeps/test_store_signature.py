@@ -152,7 +152,7 @@ def test_a_store_from_before_rows_were_signed_goes_on(tmp_path):
 
 
 def test_without_a_key_nothing_is_signed(tmp_path, monkeypatch):
-    monkeypatch.setattr("tacit.signing.signatures.signing_key", lambda: None)
+    monkeypatch.setattr("tacit.signing.signing_key", lambda: None)
     found = Store(tmp_path / "s.sqlite")
     sweep("s", tasks(tmp_path, [1]), found, workers=1)
     assert said(found) == ["spec"]

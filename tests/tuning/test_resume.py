@@ -51,7 +51,7 @@ def own_key(tmp_path, monkeypatch):
         lambda ledger, delta, check_brackets: account(ledger, delta=delta, accountants=["naive"]),
     )
     monkeypatch.setattr(
-        "tacit.reports.page._figures",
+        "tacit.reports.card._figures",
         lambda drawn, card: {"errors": "", "detections": "", "training": None, "calibration": None},
     )
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "configuration"))

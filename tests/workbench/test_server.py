@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from tacit.accounting import Ledger, accountant
 from tacit.mechanisms import Gaussian
 from tacit.reports import card_table
-from tacit.workbench import application, jobs, runs, worker
+from tacit.workbench import application, jobs, runs
 from tacit.workbench.calculator import calculate
 from tests.reports.test_card import a_card
 from tests.workbench.conftest import AT, PORT, TOKEN
@@ -259,8 +259,8 @@ def test_the_log_of_a_job_holds_no_message_that_may_quote_data(tmp_path, monkeyp
 
     (tmp_path / jobs.FOLDER).mkdir()
     (tmp_path / jobs.FOLDER / "job.json").write_text('{"kind": "train"}')
-    monkeypatch.setattr(worker, "_train", broken)
-    assert worker.main(tmp_path, "job") == 1
+    monkeypatch.setattr(jobs, "_train", broken)
+    assert jobs.main(tmp_path, "job") == 1
     told = "".join(capfd.readouterr())
     assert "ValueError at" in told
     assert "4711" not in told

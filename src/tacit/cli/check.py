@@ -24,9 +24,9 @@ def command(
     Exit code 0 where all is valid, 3 where a field is contradicted, 4 where one is not checkable or the author unknown.
     """
     from tacit.statement import Verdict, check_statement
+    from tacit.statement.checking import statement_page
+    from tacit.statement.envelope import read_bounded
     from tacit.statement.keys import fingerprint, read_public
-    from tacit.statement.page import statement_page
-    from tacit.statement.strict_json import read_bounded
 
     wanted = fingerprint(read_public(Path(key))) if key and Path(key).is_file() else key
     payload, findings = check_statement(read_bounded(file), key=wanted, model=model, slow=slow)

@@ -99,6 +99,6 @@ def _show(public: bytes, out: Path | None) -> None:
 
 
 def _content(file: Path) -> bytes:
-    from tacit.statement.strict_json import read_bounded
+    from tacit.statement.envelope import read_bounded
 
     return read_bounded(file)

@@ -33,8 +33,7 @@ def command(
     from tacit.cli.budget import charged_name
     from tacit.cli.console import sweep_bar
     from tacit.sweeps import Store, stored, sweep
-    from tacit.sweeps.grid import read_grid
-    from tacit.sweeps.total import check_affordable, total_sentences
+    from tacit.sweeps.grid import check_affordable, read_grid, total_sentences
 
     plan, opened = read_grid(grid), Store(store)
     name = charged_name(budget, no_budget)

@@ -211,7 +211,7 @@ def command(
         return
     from tacit.cli.console import screen
     from tacit.reports import account_table, audit_table
-    from tacit.reports.summary import summary
+    from tacit.reports.card import summary
     from tacit.reports.words import OUTSIDE
 
     console = screen()

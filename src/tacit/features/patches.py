@@ -1,16 +1,22 @@
-"""`PatchDictionary`: likeness of every patch of an image to patches of drawings (Coates & Ng 2011)."""
+"""`PatchDictionary`: likeness of every patch of an image to patches of drawings (Coates & Ng 2011).
+
+Drawings: pictures of discs, polygons and strokes that nobody took, made from a public seed.
+
+`SyntheticWhitening`: decorrelation of image features by drawings, so that no image of anybody is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tacit import check
-from tacit.features.base import ImageFeatures, image_shape, images_of
-from tacit.features.drawings import drawings
+from tacit.features.base import ImageFeatures, PublicFeatures, Shape, folder, image_shape, images_of, kept, seal
 
 _SIDE = 6
 _DRAWINGS, _SAMPLED = 4000, 200_000
@@ -126,3 +132,176 @@ def _scaled(windows: Tensor) -> Tensor:
     """Patches (..., values) without their mean, over their deviation; flat ones near 0."""
     away = windows - windows.mean(-1, keepdim=True)
     return away * (away.square().mean(-1, keepdim=True) + _FLAT).rsqrt()
+
+
+_SHAPES = 8
+"""Most shapes of a drawing."""
+_CORNERS = 5
+
+
+def drawings(count: int, shape: Shape, seed: int = 0) -> np.ndarray:
+    """Images float32 (count, *shape) in [0, 1] of up to eight overlapping shapes each ("dead leaves").
+
+    A shape is a disc, a convex polygon or a stroke along a curve, of a random shade on a shade of its own or on black;
+    sizes, places and numbers are random, edges a pixel soft. They come from RandomState, whose stream every version of
+    NumPy keeps.
+
+    Args:
+        count: at least 1.
+        shape: (channels, height, width).
+        seed: public.
+
+    Example:
+        >>> drawings(3, (1, 28, 28)).shape
+        (3, 1, 28, 28)
+    """
+    rng = np.random.RandomState(check.count("seed", seed, minimum=0, maximum=2**32 - 1))
+    channels, height, width = shape
+    side = float(min(height, width))
+    y, x = np.meshgrid(np.arange(height) + 0.5, np.arange(width) + 0.5, indexing="ij")
+    grid = np.stack([x, y]).astype(np.float32)
+    shades = rng.uniform(size=(count, channels)) * (rng.uniform(size=(count, 1)) < 0.5)
+    images = np.repeat(shades.astype(np.float32), height * width, axis=1).reshape(count, *shape)
+    numbers = rng.randint(1, _SHAPES + 1, size=count)
+    for layer in range(_SHAPES):
+        kinds, ink = rng.randint(0, 3, size=count), rng.uniform(size=(count, channels)).astype(np.float32)
+        centre = rng.uniform(0, 1, size=(count, 2)) * (width, height)
+        size = side * rng.uniform(0.06, 0.45, size=count)
+        turn = rng.uniform(0, 2 * np.pi, size=(count, _CORNERS))
+        reach = rng.uniform(0.4, 1.0, size=(count, _CORNERS))
+        for each in range(count):
+            if layer >= numbers[each]:
+                continue
+            away = _distance(grid - centre[each][:, None, None], kinds[each], size[each], turn[each], reach[each])
+            cover = np.clip(0.5 - away, 0, 1).astype(np.float32)
+            images[each] += cover * (ink[each][:, None, None] - images[each])
+    return images
+
+
+def _distance(grid: np.ndarray, kind: int, size: float, turn: np.ndarray, reach: np.ndarray) -> np.ndarray:
+    """Distance in pixels to the edge of a disc (0), polygon (1) or stroke (2), below 0 inside."""
+    if kind == 0:
+        return np.hypot(*grid) - size
+    if kind == 1:
+        sides = [grid[0] * np.cos(t) + grid[1] * np.sin(t) - size * r for t, r in zip(turn, reach, strict=True)]
+        return np.max(sides, axis=0)
+    ends = 1.6 * size * np.stack([np.cos(turn), np.sin(turn)], axis=1)[:3] * reach[:3, None]
+    at = np.linspace(0, 1, 12)[:, None]
+    curve = (1 - at) ** 2 * ends[0] + 2 * at * (1 - at) * ends[1] + at**2 * ends[2]
+    parts = [_to_segment(grid, one, other) for one, other in pairwise(curve)]
+    return np.min(parts, axis=0) - (0.5 + 2.5 * reach[3] * reach[4])
+
+
+def _to_segment(grid: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    step = other - one
+    away = grid - one[:, None, None]
+    share = np.clip((away * step[:, None, None]).sum(0) / max(float(step @ step), 1e-9), 0, 1)
+    return np.hypot(away[0] - share * step[0], away[1] - share * step[1])
+
+
+_ROWS_AT_ONCE = 256
+
+
+class SyntheticWhitening(PublicFeatures):
+    """z -> diag((e_i + floor e_1)^(-1/2)) U_d^T (z - m), scaled to one norm for every image by itself.
+
+    m and C = U diag(e) U^T are mean and covariance of the features of drawings (`drawings`) made from a seed. They are
+    computed once, kept in this user's cache with a digest, and saved with a model: `state_dict` holds them.
+
+    Args:
+        features: of images; `Scattering2d` or `PatchDictionary`.
+        dimensions: d, at most the width of `features`.
+        images: number of drawings.
+        floor: > 0, relative to the largest eigenvalue.
+        norm: > 0, of every result.
+        seed: public, of the drawings.
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> from tacit.features import Scattering2d
+        >>> features = SyntheticWhitening(Scattering2d((1, 8, 8)), dimensions=20, images=50)
+        >>> features(torch.rand(2, 64)).norm(dim=1).round().tolist()
+        [50.0, 50.0]
+    """
+
+    mean: Tensor
+    matrix: Tensor
+    made: Tensor
+
+    def __init__(
+        self,
+        features: ImageFeatures,
+        dimensions: int = 2000,
+        images: int = 10_000,
+        floor: float = 1e-3,
+        norm: float = 50.0,
+        seed: int = 0,
+    ):
+        nn.Module.__init__(self)
+        if not isinstance(features, ImageFeatures):
+            raise check.fail("features", "Scattering2d or PatchDictionary", type(features).__name__)
+        self.features, self.dimensions, self.images = features, dimensions, images
+        self.floor, self.norm, self.seed = floor, norm, seed
+        check.count("dimensions", dimensions, maximum=features.width)
+        check.count("images", images, minimum=2)
+        check.positive("floor", floor)
+        check.positive("norm", norm)
+        check.count("seed", seed, minimum=0, maximum=2**32 - 1)
+        self.register_buffer("mean", torch.zeros(features.width))
+        self.register_buffer("matrix", torch.zeros(dimensions, features.width))
+        self.register_buffer("made", torch.zeros((), dtype=torch.bool))
+
+    @property
+    def width(self) -> int:
+        """Number of dimensions, d."""
+        return self.dimensions
+
+    def _told(self) -> str:
+        return f"{self.features._told()}, whitened by {self.images} drawings of seed {self.seed}"
+
+    def prepare(self, on_progress: Callable[[str, int, int], None] | None = None) -> None:
+        """Compute the matrix, or read it from the cache; calls do so where it was not done.
+
+        Args:
+            on_progress: called with (stage, done, total).
+        """
+        self.features.prepare(on_progress)
+        if not self.made:
+            shape = (self.dimensions + 1, self.features.width)
+            path = folder() / f"{self.key()[:40]}.npy"
+            found = kept(path, shape)
+            if found is None:
+                found = self._computed(on_progress or (lambda stage, done, total: None))
+                with suppress(OSError):  # Without room it is computed again.
+                    part = path.with_suffix(".part.npy")
+                    np.save(part, found)
+                    part.replace(path)
+                    seal(path)
+            self.mean.copy_(torch.from_numpy(found[0].copy()))
+            self.matrix.copy_(torch.from_numpy(found[1:].copy()))
+            self.made.fill_(True)
+
+    def _computed(self, on_progress: Callable[[str, int, int], None]) -> np.ndarray:
+        """The mean above the matrix."""
+        shape = self.features.image
+        rows = np.empty((self.images, self.features.width), np.float32)
+        pictures = drawings(self.images, shape, self.seed)
+        for start in range(0, self.images, _ROWS_AT_ONCE):
+            rows[start : start + _ROWS_AT_ONCE] = self.features.of(pictures[start : start + _ROWS_AT_ONCE])
+            on_progress("features of drawings", min(start + _ROWS_AT_ONCE, self.images), self.images + 1)
+        mean = rows.mean(axis=0)
+        rows -= mean
+        values, vectors = torch.linalg.eigh(torch.from_numpy(rows.T @ rows / np.float32(self.images)))
+        top = values.flip(0)[: self.dimensions].clamp(min=0)
+        scale = (top + self.floor * top[0]).rsqrt()
+        on_progress("features of drawings", self.images + 1, self.images + 1)
+        matrix = vectors.flip(1)[:, : self.dimensions].T * scale[:, None]
+        return np.concatenate([mean[None], matrix.numpy()])
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(n, d), each of norm `norm`, or 0 where nothing is left of it."""
+        self.prepare()
+        found = (self.features(rows) - self.mean) @ self.matrix.T
+        return nn.functional.normalize(found, dim=1) * self.norm

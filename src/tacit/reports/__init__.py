@@ -1,9 +1,8 @@
 """Reports: the privacy card, its figures and terminal tables. They format; they never compute."""
 
 from tacit.reports.audit_page import audit_files, audit_table_of, write_audit
-from tacit.reports.card import Card, card_table, coarse_seconds
+from tacit.reports.card import Card, card_table, coarse_seconds, write_card
 from tacit.reports.exports import card_claims, card_markdown, card_pdf, export_card
-from tacit.reports.page import write_card
 from tacit.reports.tables import account_table, audit_table, facts_table, plain_table, reproduction_table, sweep_table
 
 __all__ = [

@@ -11,7 +11,7 @@ import numpy as np
 from tacit.attacks import Overlap, approximate_bound, gaussian_bound, pure_bound
 from tacit.audit import AuditResult, Finding, Report
 from tacit.reports import words
-from tacit.reports.page import environment, said_of_figures
+from tacit.reports.card import environment, said_of_figures
 from tacit.reports.plots import INK, axes_of, detections_svg, errors_svg, inline_svg, settings
 from tacit.serialization import json_text, plain_values, write_bytes
 from tacit.tradeoff import TradeOff

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.errors import Changed, CodeWarning, InvalidInput, PrivacyWarning, TacitError
+from tacit.reports.card import card_of_page
 from tacit.reports.exports import check_card
-from tacit.reports.page import card_of_page
 from tacit.runs.card_numbers import Number, best_guarantee, check_of_ledger, ledger_of_card, numbers_of
 from tacit.runs.config import Config, config_from_table
 from tacit.runs.run_signature import (

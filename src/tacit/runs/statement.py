@@ -11,7 +11,7 @@ from tacit.runs.open_run import open_run
 from tacit.runs.run_signature import MODEL, STATEMENT, append
 from tacit.serialization import write_bytes
 from tacit.statement import Subject, author_key, open_envelope, sealed, statement
-from tacit.statement.strict_json import read_bounded
+from tacit.statement.envelope import read_bounded
 
 
 def write_statement(

@@ -1,4 +1,7 @@
-"""Trainings and audits that the workbench starts: a process of their own each, watched through a file."""
+"""Trainings and audits that the workbench starts: a process of their own each, watched through a file.
+
+`main(ROOT, JOB)` is the process of one job, which writes its progress into a file.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import secrets
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +25,7 @@ from tacit.workbench.runs import folder_of
 FOLDER = ".workbench"
 """Folder of the jobs' files, beside the runs."""
 _ID = re.compile(r"[0-9a-f]{16}")
+_PROCESS = "import sys; from tacit.workbench.jobs import main; sys.exit(main(sys.argv[1], sys.argv[2]))"
 _SETTINGS = ("epsilon", "noise_multiplier", "epochs")
 
 
@@ -48,7 +53,7 @@ def start(root: Path, form: Mapping[str, str]) -> str:
     write_text(home / f"{number}.json", json_text(task))
     with (home / f"{number}.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tacit.workbench.worker", str(root.resolve()), number],
+            [sys.executable, "-c", _PROCESS, str(root.resolve()), number],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -101,3 +106,47 @@ def _alive(number: str, process: object) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def main(folder: str | Path, number: str) -> int:
+    """Run the job; exit code 0, or 1 where it failed, with its sentence in the file."""
+    root = Path(folder)
+    home = root / FOLDER
+    task = json_table("job", home / f"{number}.json")
+
+    def tell(stage: str, done: int, total: int, status: str = "running", says: str = "") -> None:
+        table: dict[str, Any] = {"stage": stage, "done": done, "total": total, "status": status, "says": says}
+        write_text(home / f"{number}.state", json_text(table | {"process": os.getpid()}))
+
+    tell("starting", 0, 0)
+    try:
+        says = _train(root, task, tell) if task["kind"] == "train" else _audit(root, task, tell)
+    except TacitError as error:
+        tell("failed", 0, 0, "failed", " ".join(str(error).split()))
+        return 1
+    except Exception as error:
+        tell("failed", 0, 0, "failed", f"tacit failed: {type(error).__name__}.")
+        if check.values_shown():
+            raise
+        # The log is kept, and the message of an unforeseen error may quote the data.
+        places = [f"{place.filename}:{place.lineno}" for place in traceback.extract_tb(error.__traceback__)]
+        print(f"tacit failed: {type(error).__name__} at {' < '.join(reversed(places))}", file=sys.stderr)
+        return 1
+    tell("finished", 1, 1, "finished", says)
+    return 0
+
+
+def _train(root: Path, task: dict[str, Any], tell: Any) -> str:
+    from tacit.runs import read_config, train
+
+    train(read_config(task["preset"], task["settings"]), out=root / task["run"], on_progress=tell)
+    return f"run {task['run']}"
+
+
+def _audit(root: Path, task: dict[str, Any], tell: Any) -> str:
+    from tacit.runs import audit_run
+    from tacit.runs.audits import keep_audit
+
+    report = audit_run(root / task["run"], on_progress=tell)
+    keep_audit(report, root / task["run"], title=task["run"])
+    return "the claim is refuted" if report.refuted else "nothing refutes the claim at 99.9 %"
