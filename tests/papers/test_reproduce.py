@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tacit.cli import main
-from tacit.cli.grouped_help import _command
+from tacit.cli.console import _command
 from tacit.errors import InvalidInput
 from tacit.standing import Standing
 from tacit.sweeps import Store, Task, sweep
@@ -208,12 +208,11 @@ def test_every_item_is_planned_in_both_sizes(item):
 
 @pytest.mark.parametrize("absent", ["entry point", "package"])
 def test_without_the_papers_the_command_says_what_to_install(absent, monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "tacit.cli.reproduce", raising=False)
     monkeypatch.setattr("tacit.cli.app.info.cls.get_command", lambda self, context, name: _command(name))
     if absent == "package":
         monkeypatch.setitem(sys.modules, "tacit_papers.command", None)
     else:
-        monkeypatch.setattr("importlib.metadata.entry_points", lambda **given: [])
+        monkeypatch.setattr("tacit.cli.console.entry_points", lambda **given: [])
     assert main(["reproduce"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("tacit_papers must be installed for this; it is not. Run pip install")

@@ -1,4 +1,4 @@
-"""The command line: one file per command, each parses, calls one function and prints.
+"""The command line: each command parses, calls one function and prints.
 
 Exit codes: 0 done, 2 bad input (one sentence on stderr), 3 a claim was refuted or a file of a run was changed, 1 a
 failure of the program itself.
@@ -14,8 +14,7 @@ from typer.exceptions import TyperException
 
 from tacit import __version__
 from tacit.check import show_values, values_shown, visible
-from tacit.cli.console import Interrupted
-from tacit.cli.grouped_help import LazyGroup
+from tacit.cli.console import Interrupted, LazyGroup
 from tacit.errors import Changed, CodeWarning, LeakWarning, PrivacyWarning, TacitError, missing_extra
 
 _GO_ON = {

@@ -1,4 +1,7 @@
-"""`tacit account`: what a SPEC, a ledger or DP-SGD costs, by every accountant."""
+"""`tacit account`: what a SPEC, a ledger or DP-SGD costs, by every accountant.
+
+`tacit calibrate`: the parameter that just meets a target.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit import check
-from tacit.cli.console import accountants
+from tacit.cli.console import REFUTED, Json, accountants, screen
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
@@ -19,10 +22,9 @@ if TYPE_CHECKING:
 
 PLOT_ENDINGS = [".svg", ".png", ".pdf"]
 DP_SGD, COMPARISON, USERS = "DP-SGD without SPEC.json", "Comparison of samplers and noises", "What is protected"
-_REFUTED = 3  # Exit code of a claim below what is proven to leak, and of a wrong bracket.
 
 
-def command(
+def account_command(
     specs: Annotated[
         list[Path] | None,
         typer.Argument(help="SPEC.json, a ledger or RUN, - for standard input.", metavar="[SPEC.json]"),
@@ -81,7 +83,7 @@ def command(
     accountant: Annotated[
         list[str] | None, typer.Option(help="Use only this accountant (repeatable).", autocompletion=accountants)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
     plot: Annotated[
         Path | None, typer.Option(help="Draw trade-off curves and epsilon by step into FILE (.svg, .png, .pdf).")
     ] = None,
@@ -104,13 +106,11 @@ def command(
             raise InvalidInput("claim must be asked at a delta; got epsilon as well. Leave out --epsilon.")
     if plot is not None:
         # Before the computation, which may take minutes.
-        check.choice("ending of the plot file", plot.suffix, [".svg", ".png", ".pdf"])
+        check.choice("ending of the plot file", plot.suffix, PLOT_ENDINGS)
     ledgers = _ledgers(specs, noise_multiplier, sample_rate, steps, relation)
     group = _group(unit, records_per_user, group, ledgers)
     if plot is not None and len(ledgers) > 1:
         raise InvalidInput(f"plot must be of one SPEC; got {len(ledgers)}. Name one file.")
-    if plot is not None:
-        check.choice("ending of the plot file", plot.suffix, PLOT_ENDINGS)
     asked = {
         "delta": delta,
         "epsilon": epsilon,
@@ -124,7 +124,6 @@ def command(
         named = [{"name": name} | table for (name, *_), table in zip(ledgers, tables, strict=True)]
         print(json_text(tables[0] if len(tables) == 1 else {"ledgers": named}))
     else:
-        from tacit.cli.console import screen
         from tacit.reports import account_table, facts_table
 
         for (name, each, word), answer in zip(ledgers, found, strict=True):
@@ -138,10 +137,10 @@ def command(
 
         plot_account(ledgers[0][1], found[0], delta=1e-5 if delta is None else delta, path=plot)
     if any(answer.is_refuted for answer in found):
-        from tacit.accounting.registry import REFUTED
+        from tacit.accounting import registry
 
-        typer.echo(f"pld: {REFUTED}", err=True)
-        raise typer.Exit(_REFUTED)
+        typer.echo(f"pld: {registry.REFUTED}", err=True)
+        raise typer.Exit(REFUTED)
     if claim is not None and delta is not None:
         _check_claim(ledgers, claim, delta, group)
 
@@ -155,7 +154,6 @@ def _compare(given: dict[str, Any], *, delta: float, relation: str, bands: int, 
     if json:
         print(json_text({"delta": delta, "compared": [row.row() for row in rows]}))
         return
-    from tacit.cli.console import screen
     from tacit.reports import plain_table, words
 
     table = []
@@ -225,4 +223,43 @@ def _check_claim(ledgers: list[_Named], claim: float, delta: float, group: int) 
             verdict = f"is consistent with what is proven to leak at delta {delta:g}"
         typer.echo(f"{name}: the claim epsilon <= {claim:g} {verdict}.", err=True)
     if refuted:
-        raise typer.Exit(_REFUTED)
+        raise typer.Exit(REFUTED)
+
+
+def calibrate_command(
+    spec: Annotated[
+        Path,
+        typer.Argument(
+            help='SPEC.json with "noise_multiplier" (or steps, sample_rate, scale): null.', metavar="SPEC.json"
+        ),
+    ],
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon, at --delta.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Delta of the target epsilon, in (0, 1).")] = None,
+    advantage: Annotated[float | None, typer.Option(help="Target membership advantage.")] = None,
+    mu: Annotated[float | None, typer.Option(help="Target mu of Gaussian DP.")] = None,
+    accountant: Annotated[
+        str, typer.Option(help="Accountant that measures the guarantee.", autocompletion=accountants)
+    ] = "pld",
+    json: Json = False,
+) -> None:
+    """Find the value of the parameter that SPEC.json leaves null which just meets the target, and its guarantee."""
+    from tacit.accounting.registry import ask
+    from tacit.calibration import parameter_of_spec
+    from tacit.tradeoff import target_of
+
+    target = target_of(epsilon=epsilon, delta=delta, advantage=advantage, mu=mu)
+    found = parameter_of_spec(spec, target, accountant=accountant)
+    guarantee = ask(found.guarantee, delta=1e-5 if delta is None else delta)
+    if json:
+        print(json_text({"parameter": found.parameter, "value": found.value, "guarantee": guarantee.row()}))
+        return
+    from tacit.standing import downward, leakage, upward
+
+    standing = guarantee.tradeoff.standing
+    told = [leakage(number, standing) for number in (guarantee.epsilon, guarantee.mu, guarantee.advantage)]
+    rounded = downward if found.parameter in ("steps", "sample_rate") else upward
+    print(f"{found.parameter} {rounded(found.value, 10)}")
+    print(
+        f"gives epsilon {told[0]} at delta {guarantee.delta:g}, mu {told[1]}, advantage {told[2]} "
+        f"({standing.value}, {guarantee.tradeoff.source}, {guarantee.tradeoff.relation.value})"
+    )

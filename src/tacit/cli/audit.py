@@ -5,23 +5,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.cli.console import ShowValues, TrustCode
+from tacit.cli.console import REFUTED, DataDir, Json, ShowValues, TrustCode, progress_bars, screen
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
 if TYPE_CHECKING:
     from tacit.audit import Report
 
-REFUTED = 3
-"""Exit code of a refuted claim."""
 SCORES = "Scores of another model"
 
 
-def command(
+def audit_command(
     run: Annotated[
         Path | None, typer.Argument(help="Folder of a finished `tacit train`; or --scores instead.", metavar="[RUN]")
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    data_dir: DataDir = None,
     attack: Annotated[
         list[str] | None,
         typer.Option(
@@ -64,7 +62,7 @@ def command(
         typer.Option(rich_help_panel=SCORES, help="With --scores: folder to write audit.html and audit.json into."),
     ] = None,
     show_values: ShowValues = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Attack the model of RUN and write the results there (audit.html, audit.json), or judge --scores of another model.
 
@@ -77,10 +75,7 @@ def command(
         _audit_scores(scores, options, confidence=0.95 if confidence is None else confidence, out=out, json=json)
         return
     assert run is not None
-    from tacit.cli.console import progress_bars
-    from tacit.reports import audit_table_of
     from tacit.runs import audit_run
-    from tacit.runs.audits import keep_audit
 
     with progress_bars() as on_progress:
         report = audit_run(
@@ -94,13 +89,7 @@ def command(
             trust_code=trust_code,
             on_progress=on_progress,
         )
-    page = keep_audit(report, run, title=run.resolve().name)
-    if json:
-        print(json_text(audit_table_of(report)))
-    else:
-        _print(report, page)
-    if report.refuted:
-        raise typer.Exit(REFUTED)
+    _tell(report, run, run.resolve().name, json=json)
 
 
 def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out: Path | None, json: bool) -> None:
@@ -108,9 +97,7 @@ def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out
     from tacit.accounting.claims import claim_of, claims_of, states_claim
     from tacit.attacks.metrics import read_scores
     from tacit.audit import audit_foreign_scores
-    from tacit.reports import audit_files, audit_table_of
     from tacit.runs.open_run import ledger_at, run_of
-    from tacit.runs.run_signature import append
 
     found = read_scores(path, member=options["member"], score=options["score"])
     claim, delta = None, options["delta"]
@@ -134,9 +121,17 @@ def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out
         confidence=confidence,
         relation="add_remove" if claim is None else claim.relation,
     )
+    _tell(report, out, path.stem, json=json)
+
+
+def _tell(report: "Report", out: Path | None, title: str, *, json: bool) -> None:
+    """Write the page into `out`, print the report, and raise `typer.Exit(3)` where it refutes the claim."""
+    from tacit.reports import audit_files, audit_table_of
+    from tacit.runs.run_signature import append
+
     page = None
     if out is not None:
-        append(out, "audit", audit_files(report, title=path.stem))
+        append(out, "audit", audit_files(report, title=title))
         page = out / "audit.html"
     if json:
         print(json_text(audit_table_of(report)))
@@ -147,7 +142,6 @@ def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out
 
 
 def _print(report: "Report", page: Path | None) -> None:
-    from tacit.cli.console import screen
     from tacit.reports import audit_table, words
     from tacit.reports.audit_page import audited_sentence, finding_table, overlap_table
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit import check
+from tacit.cli.console import DataDir, Json
 from tacit.serialization import json_text, write_text
 
 if TYPE_CHECKING:
@@ -18,26 +19,25 @@ NOT_TRACKED = (
     "Budget: the total over runs on these records is not tracked, so across runs this number is only claimed "
     "(tacit budget init)."
 )
-app = typer.Typer(
+budget_app = typer.Typer(
     help="What was spent on each data set over all runs, and its caps.", no_args_is_help=True, rich_markup_mode=None
 )
 
 Where = Annotated[
     str | None, typer.Option(help="File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(help="A declared data set.")]
 SomeName = Annotated[str | None, typer.Argument(help="A declared data set; all by default.")]
 Number = Annotated[float | None, typer.Option(help="Of the cap; give one of epsilon (with delta), advantage and mu.")]
 
 
-@app.command()
+@budget_app.command()
 def init(
     name: Annotated[str, typer.Argument(help="What the data set will be called.")],
     data: Annotated[
         str | None, typer.Option(help="Preset or CONFIG.toml whose training records are recognised later.")
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    data_dir: DataDir = None,
     unit: Annotated[str, typer.Option(help="The privacy unit.")] = "record",
     relation: Annotated[str, typer.Option(help="add_remove, replace_one or zero_out.")] = "add_remove",
     epsilon: Number = None,
@@ -83,15 +83,16 @@ def init(
     print(total_sentence(dataset))
 
 
-@app.command()
+@budget_app.command()
 def show(name: SomeName = None, registry: Where = None, json: Json = False) -> None:
     """Show caps, the exact total and what is left of each data set."""
+    from tacit.budget.export import totals
     from tacit.budget.totals import left_in_words, odometer_in_words
 
     book = _registry(registry)
     rows = []
     for dataset in _chosen(book, name):
-        rows.append(summary(dataset))
+        rows.append(totals(dataset))
         if not json:
             print(total_sentence(dataset))
             for cap in dataset.caps:
@@ -104,7 +105,7 @@ def show(name: SomeName = None, registry: Where = None, json: Json = False) -> N
         print(json_text(rows))
 
 
-@app.command()
+@budget_app.command()
 def cap(
     name: Name,
     epsilon: Number = None,
@@ -122,7 +123,7 @@ def cap(
     print(total_sentence(dataset))
 
 
-@app.command()
+@budget_app.command()
 def history(name: SomeName = None, registry: Where = None, json: Json = False) -> None:
     """List every entry, oldest first."""
     from tacit.budget.export import history_rows
@@ -136,7 +137,7 @@ def history(name: SomeName = None, registry: Where = None, json: Json = False) -
         print(f"{row['number']:>4}  {row['time']}  {row['dataset']}  {row['kind']:<11}  {row['says']}")
 
 
-@app.command()
+@budget_app.command()
 def export(
     name: SomeName = None,
     form: Annotated[
@@ -156,7 +157,7 @@ def export(
         print(out)
 
 
-@app.command()
+@budget_app.command()
 def verify(registry: Where = None) -> None:
     """Check every signature, the chain of entries, the fingerprints, and that none is missing."""
     book = _registry(registry)
@@ -182,13 +183,6 @@ def charged_name(budget: str | None, no_budget: bool) -> str | None:
     if budget is not None and no_budget:
         raise check.fail("budget", "left out with --no-budget", budget)
     return NONE if no_budget else budget
-
-
-def summary(dataset: DatasetBudget) -> dict[str, Any]:
-    """The state of a data set as plain values."""
-    from tacit.budget.export import totals
-
-    return totals(dataset)
 
 
 def _registry(where: str | None) -> Registry:

@@ -1,18 +1,28 @@
-"""`tacit data`: which data sets there are, which files they need, and fetching them."""
+"""`tacit data`: which data sets there are, which files they need, and fetching them.
 
+`tacit table`: a first configuration for a table of one's own.
+"""
+
+from __future__ import annotations
+
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.cli.console import DataDir, Json, screen
 from tacit.serialization import json_text
 
+if TYPE_CHECKING:
+    from tacit.data.delimited import TableFormat
 
-def command(
+
+def data_command(
     name: Annotated[str | None, typer.Argument(help="Name of one data set; all by default.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    data_dir: DataDir = None,
     download: Annotated[bool, typer.Option("--download", help="Download the missing files of NAME.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """List the data sets, show the files and licence of one, or download it."""
     from tacit import check, data
@@ -26,8 +36,6 @@ def command(
         print(json_text({"datasets": facts}))
         return
     from rich.table import Table
-
-    from tacit.cli.console import screen
 
     table = Table("name", "train", "test", "features", "answers", "here", box=None)
     for fact in facts:
@@ -47,3 +55,86 @@ def _answers(fact: dict[str, Any]) -> str:
 
 
 _KINDS = {"classification": "classes", "ratings": "stars"}
+
+
+table_app = typer.Typer(
+    help="Draft a configuration for a table of your own.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@table_app.callback()
+def _group() -> None:
+    """Draft a configuration for a table of your own."""
+
+
+@table_app.command()
+def init(
+    file: Annotated[Path, typer.Argument(help="CSV or Parquet file.", metavar="FILE")],
+    target: Annotated[str | None, typer.Option(help="Column to predict; the last one by default.")] = None,
+    task: Annotated[str, typer.Option(help="classification, regression or ratings.")] = "classification",
+    look: Annotated[
+        bool, typer.Option("--look", help="Propose ranges and categories that occur: read from the data, unpaid.")
+    ] = False,
+    separator: Annotated[str | None, typer.Option(help="Between cells; found out by default.")] = None,
+    decimal: Annotated[str, typer.Option(help='"." or ",", with --separator.')] = ".",
+    encoding: Annotated[str, typer.Option(help="Of the text, with --separator or --no-header.")] = "utf-8",
+    no_header: Annotated[bool, typer.Option("--no-header", help="No line names the columns; see --names.")] = False,
+    names: Annotated[str | None, typer.Option(help="Names of the columns, with commas between them.")] = None,
+    out: Annotated[Path | None, typer.Option(help="TOML file to write; - prints it.")] = None,
+) -> None:
+    """Draft the configuration of a table: its header and the types of its columns are read, values only with --look."""
+    from tacit import check
+    from tacit.data.delimited import table_file
+    from tacit.data.draft import draft
+    from tacit.serialization import write_text
+
+    file = table_file(file)
+    home = out if out is not None else file.with_name(file.name.split(".")[0] + ".toml")
+    if str(home) != "-" and home.exists():
+        raise check.fail("out", "a file that is not there yet", str(home), "Name another one by --out.")
+    found = draft(
+        file,
+        target=target,
+        task=task,
+        look=look,
+        form=_form(file, separator, decimal, encoding, no_header or names is not None, names),
+    )
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    if look:
+        print("Values were read: what the draft proposes from them is no public knowledge.", file=sys.stderr)
+    if str(home) == "-":
+        print(found.text)
+        return
+    write_text(home, found.text)
+    print(f"Answer the questions in {home}, then: tacit train {home}")
+
+
+def _form(
+    file: Path, separator: str | None, decimal: str, encoding: str, no_header: bool, names: str | None
+) -> TableFormat | None:
+    """How the file is written; None to find it out."""
+    from dataclasses import replace
+
+    from tacit.data.delimited import TableFormat
+    from tacit.data.draft import format_of
+
+    if separator is None and not no_header:
+        return None
+    tab = {"\\t": "\t", "tab": "\t"}.get(separator or "", separator)
+    form = format_of(file) if tab is None else TableFormat(separator=tab, decimal=decimal, encoding=encoding)
+    if not no_header:
+        return form
+    given = tuple(name.strip() for name in names.split(",")) if names else numbered(file, form.separator, form.encoding)
+    return replace(form, header=False, names=given)
+
+
+def numbered(file: Path, separator: str, encoding: str) -> tuple[str, ...]:
+    """Names column_1, column_2, ... for the cells of the first line."""
+    import csv
+
+    from tacit.data.delimited import opened
+
+    with opened(file, encoding) as stream:
+        first = next(csv.reader(stream, delimiter=separator), [])
+    return tuple(f"column_{place + 1}" for place in range(len(first)))

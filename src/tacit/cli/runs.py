@@ -1,21 +1,31 @@
-"""`tacit runs`: list, show, compare, export and clean the folders of runs."""
+"""`tacit runs`: list, show, compare, export and clean the folders of runs.
+
+`tacit card`: the card of a run for other readers: Markdown, PDF, or the claim table of NIST SP 800-226.
+
+`tacit predict`: answers of a run's model for the rows of a file.
+
+`tacit serve`: the local workbench in the browser.
+
+`tacit tickets`: what saved tickets hold, and how selective the choice among tickets is.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tacit.cli.console import TrustCode
-from tacit.serialization import json_text, write_bytes
+from tacit.cli.console import Json, ShowValues, TrustCode, screen
+from tacit.serialization import json_text, write_bytes, write_text
 
-app = typer.Typer(help="List, compare, export and clean runs.", no_args_is_help=True, rich_markup_mode=None)
+runs_app = typer.Typer(help="List, compare, export and clean runs.", no_args_is_help=True, rich_markup_mode=None)
 Run = Annotated[Path, typer.Argument(help="Folder of a run.", metavar="RUN")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@app.command("list")
+@runs_app.command("list")
 def list_runs(
     folder: Annotated[Path, typer.Argument(help="Folder with the folders of runs.")] = Path("runs"),
     json: Json = False,
@@ -33,7 +43,7 @@ def list_runs(
     _print_rows(rows)
 
 
-@app.command()
+@runs_app.command()
 def show(run: Run, json: Json = False) -> None:
     """Show one run: its state, guarantee, test results and settings."""
     from tacit.runs.folders import run_folder
@@ -46,7 +56,6 @@ def show(run: Run, json: Json = False) -> None:
     content = {**found.row, **(found.card.get("metrics") or {}), **(found.card.get("settings") or {})}
     if found.state == "stopped":
         content["go on with"] = f"tacit train --resume {run}"
-    from tacit.cli.console import screen
     from tacit.reports.tables import pairs_table
     from tacit.reports.words import OUTSIDE
 
@@ -57,7 +66,7 @@ def show(run: Run, json: Json = False) -> None:
     console.print(OUTSIDE, style="dim")
 
 
-@app.command()
+@runs_app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.", metavar="RUN...")],
     json: Json = False,
@@ -76,7 +85,7 @@ def compare(
     print("Each guarantee is of its run alone; all runs on the same data add up (tacit budget).")
 
 
-@app.command()
+@runs_app.command()
 def export(
     run: Run,
     out: Annotated[Path, typer.Option(help="New folder.")],
@@ -87,8 +96,9 @@ def export(
 ) -> None:
     """Copy the model of RUN with its preprocessing, card, ledger and signature."""
     from tacit.runs.folders import export_run, run_folder
+    from tacit.runs.prediction import load
 
-    graph = _onnx(run, trust_code) if onnx else None
+    graph = load(run, trust_code=trust_code).onnx() if onnx else None
     paths = export_run(run_folder(run), out)
     if graph is not None:
         paths.append(out / "model.onnx")
@@ -97,13 +107,7 @@ def export(
         print(path)
 
 
-def _onnx(run: Path, trust_code: bool) -> bytes:
-    from tacit.runs.prediction import load
-
-    return load(run, trust_code=trust_code).onnx()
-
-
-@app.command()
+@runs_app.command()
 def clean(
     folder: Annotated[Path, typer.Argument(help="Folder with the folders of runs.")] = Path("runs"),
     yes: Annotated[bool, typer.Option("--yes", help="Remove them; otherwise they are listed.")] = False,
@@ -124,7 +128,6 @@ def clean(
 
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:
-    from tacit.cli.console import screen
     from tacit.reports.tables import pairs_table, plain_table
 
     console = screen()
@@ -137,3 +140,150 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
     for row in kept:
         console.print(pairs_table(row))
         console.print()
+
+
+def card_command(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished `tacit train`, or its card.json.", metavar="RUN")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write FILE.md, FILE.pdf (needs the extra pdf) or FILE.json (claims of NIST SP 800-226)."),
+    ] = None,
+) -> None:
+    """Export the card of RUN; without --out print it as Markdown."""
+    from tacit.reports import card_markdown, export_card
+    from tacit.runs.open_run import open_run
+    from tacit.runs.run_signature import CARD
+
+    opened = open_run(run if run.is_dir() or run.name != CARD else run.parent)
+    opened.needs(CARD)
+    table, reserve = opened.card, opened.reserve.replace("This run", "This card", 1)
+    if out is None:
+        print(card_markdown(table, reserve=reserve))
+    else:
+        typer.echo(str(export_card(table, out, reserve=reserve)), err=True)
+
+
+def predict_command(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished `tacit train`.", metavar="RUN")],
+    file: Annotated[Path, typer.Argument(help="Table with the run's columns, or a .npy of features.", metavar="FILE")],
+    out: Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")] = None,
+    trust_code: TrustCode = False,
+    show_values: ShowValues = False,
+) -> None:
+    """Predict the rows of FILE in their order, as CSV: a prediction a row, and the probability of each class."""
+    from tacit import check
+    from tacit.runs.prediction import load
+
+    if out is not None and out.exists():
+        raise check.fail("out", "a file that is not there yet", str(out), "Name another one.")
+    model = load(run, trust_code=trust_code)
+    features = model.features(file)
+    header, columns = ["prediction"], [model.predict(features).tolist()]
+    if model.task != "regression":
+        header += [f"probability {name}" for name in model.classes_]
+        columns += model.predict_proba(features).T.tolist()
+    lines = [header, *([_cell(value) for value in row] for row in zip(*columns, strict=True))]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    if out is None:
+        print(text.getvalue(), end="")
+    else:
+        write_text(out, text.getvalue())
+        print(f"{len(lines) - 1} predictions: {out}")
+
+
+def _cell(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def serve_command(
+    runs: Annotated[Path, typer.Argument(help="Folder that holds the folders of runs.", metavar="[RUNS]")] = Path(
+        "runs"
+    ),
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1.")] = 8765,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the browser.")] = False,
+) -> None:
+    """Serve runs, a calculator, jobs and budgets on 127.0.0.1; the address that it prints holds the token."""
+    from tacit.workbench import serve
+
+    serve(runs, port=port, open_browser=open_browser)
+
+
+def tickets_command(
+    path: Annotated[
+        Path | None, typer.Argument(help="A ticket file, or a folder of tickets such as that of a run.")
+    ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Compare how selective the published choice and the sound one are; without PATH, among 15 tickets.",
+        ),
+    ] = False,
+    epsilon: Annotated[
+        float, typer.Option(help="With --explain: total epsilon, of which the choice takes a tenth.")
+    ] = 1.0,
+    accuracy: Annotated[float, typer.Option(help="With --explain and no PATH: accuracy of every ticket.")] = 0.95,
+    records: Annotated[
+        int, typer.Option(help="With --explain: number of private records that score a ticket.")
+    ] = 10_000,
+    relation: Annotated[str, typer.Option(help="With --explain: add_remove, replace_one or zero_out.")] = "replace_one",
+    json: Json = False,
+) -> None:
+    """List saved tickets and the layers of a single one, or explain how the choice among tickets is made."""
+    from tacit import check
+    from tacit.relation import Relation
+    from tacit.tickets.ticket import compared, described, saved_tickets
+
+    if path is None and not explain:
+        raise check.fail("PATH", "given, or --explain", None)
+    found: list[dict[str, Any]] = (
+        [] if path is None else [{"file": name} | described(each) for name, each in saved_tickets(path).items()]
+    )
+    if not explain:
+        print(json_text({"tickets": found})) if json else _list(found)
+        return
+    known = [each for each in found if each["accuracy"] is not None]
+    if found and len(known) < 2:
+        raise check.fail("PATH", "a folder with two measured tickets or more", str(path), "Or leave it out.")
+    share = check.probability("accuracy", accuracy, open_low=True)
+    accuracies = [each["accuracy"] for each in known] or [share] * 15
+    densities = [each["density"] for each in known] or [0.7**i for i in range(1, 16)]
+    rows = compared(accuracies, densities, epsilon=epsilon, records=records, relation=Relation.parse(relation))
+    if json:
+        print(json_text({"tickets": len(densities), "records": records, "relation": relation, "scores": rows}))
+        return
+    _explain(rows, len(densities), records)
+
+
+def _list(found: list[dict[str, Any]]) -> None:
+    from tacit.reports import plain_table
+
+    console = screen()
+    columns = ("file", "provenance", "weights", "kept", "density", "accuracy")
+    console.print(plain_table([{name: each[name] for name in columns} for each in found]))
+    if len(found) == 1:
+        console.print(plain_table(found[0]["layers"]))
+        console.print(found[0]["note"])
+
+
+def _explain(rows: list[dict[str, Any]], tickets: int, records: int) -> None:
+    from tacit.reports import plain_table
+
+    console = screen()
+    named = {
+        "score": "score",
+        "likeliest_over_unlikeliest": "likeliest / unlikeliest",
+        "from_uniform": "distance from uniform",
+        "sparse": "P(density <= .1)",
+        "sparse_at_random": "at random",
+        "one_point": "factor of one point",
+    }
+    console.print(plain_table([{word: row[name] for name, word in named.items()} for row in rows]))
+    published, sound = rows
+    console.print(
+        f"{tickets} tickets, epsilon {published['epsilon']:g} for the choice. published: accuracy (1 - 50 density), "
+        f"sensitivity taken as {published['sensitivity']:g}. sound: records classified right, of {records:,}, "
+        f"sensitivity {sound['sensitivity']:g}. A draw at random has the numbers 1 and 0. Factor of one point: by how "
+        "much another point of accuracy raises the odds of the sparsest ticket.",
+    )

@@ -1,37 +1,44 @@
-"""`tacit sweep`: a grid of runs that continues where it was stopped."""
+"""`tacit sweep`: a grid of runs that continues where it was stopped.
+
+`tacit results`: what sweeps have stored, as a table or exported.
+"""
+
+from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tacit.cli.console import ShowValues
-from tacit.cli.results import show
+from tacit.cli.console import DataDir, Json, NoBudget, ShowValues, screen, sweep_bar
+from tacit.errors import PrivacyWarning
+from tacit.serialization import json_text
+
+if TYPE_CHECKING:
+    from tacit.sweeps import Result
 
 
-def command(
+def sweep_command(
     grid: Annotated[
         Path, typer.Argument(help="TOML file with a preset, [fixed] settings and [grid] lists.", metavar="FILE.toml")
     ],
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    data_dir: DataDir = None,
     store: Annotated[Path, typer.Option(help="SQLite file of results.")] = Path("results.sqlite"),
     workers: Annotated[int | None, typer.Option(help="Number of processes; the number of cores by default.")] = None,
     engine: Annotated[str, typer.Option(help="Where runs execute: local or ray.")] = "local",
     budget: Annotated[str | None, typer.Option(help="Data set of the registry that every run is charged to.")] = None,
-    no_budget: Annotated[
-        bool, typer.Option("--no-budget", help="Charge no registry: across sweeps the total is only claimed.")
-    ] = False,
+    no_budget: NoBudget = False,
     show_values: ShowValues = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Train every combination of a grid; stored combinations are not trained again."""
     from tacit.cli.budget import charged_name
-    from tacit.cli.console import sweep_bar
     from tacit.sweeps import Store, stored, sweep
     from tacit.sweeps.grid import check_affordable, read_grid, total_sentences
 
@@ -72,3 +79,85 @@ def _charged(name: str | None) -> Iterator[None]:
             os.environ.pop(DATASET, None)
         else:
             os.environ[DATASET] = before
+
+
+def results_command(
+    store: Annotated[Path, typer.Argument(help="SQLite file of results.")] = Path("results.sqlite"),
+    sweep: Annotated[str | None, typer.Option(help="Show only this sweep.")] = None,
+    export: Annotated[Path | None, typer.Option(help="Write the results to FILE.csv or FILE.parquet.")] = None,
+    mlflow: Annotated[str | None, typer.Option(help="Log every result to this MLflow tracking URI.")] = None,
+    json: Json = False,
+) -> None:
+    """Show the stored results of sweeps."""
+    from tacit import check
+    from tacit.sweeps import Store
+    from tacit.sweeps import export as write
+
+    if not store.exists():
+        raise check.fail("store", "a file that exists", str(store), "Run `tacit sweep FILE.toml` first.")
+    opened = Store(store, read_only=True)
+    results = opened.results(sweep)
+    if export is not None:
+        write(results, export)
+    if mlflow is not None:
+        from tacit.integrations.mlflow import log_results
+
+        log_results(results, mlflow)
+    show(results, unfinished=opened.unfinished, json=json)
+
+
+def show(results: Sequence[Result], *, unfinished: int, json: bool) -> None:
+    """Print results: every number as JSON, or a table for each sweep and function in it.
+
+    What the numbers leave out stands on stderr: rows that nobody vouches for, and tasks that were started more often.
+    """
+    from tacit.sweeps.store import settings_row, table, value_row, varying
+
+    for told in reserves(results, unfinished):
+        warnings.warn(told, PrivacyWarning, stacklevel=2)
+    if json:
+        print(json_text(table(results)))
+        return
+    from tacit.reports import sweep_table
+
+    console = screen()
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.sweep, result.function), []).append(result)
+    for (sweep, function), group in groups.items():
+        rows = [settings_row(result) for result in group]
+        settings = [row | _reserved(group, result) for row, result in zip(varying(rows), group, strict=True)]
+        values = [value_row(result) for result in group]
+        console.print(sweep_table(f"{sweep} ({function})", settings, values, width=console.width))
+
+
+def _reserved(group: Sequence[Result], result: Result) -> dict[str, object]:
+    """The cells `of` and `ran`, where a row of the group needs them."""
+    found: dict[str, object] = {}
+    if any(each.of == "spec" for each in group):
+        found["of"] = result.of
+    if any(each.ran > 1 for each in group):
+        found["ran"] = result.ran
+    return found
+
+
+def reserves(results: Sequence[Result], unfinished: int) -> list[str]:
+    """What has to be said beside the results, a sentence each; nothing where all are as this user's sweeps wrote them.
+
+    Args:
+        results: those that are shown.
+        unfinished: `Store.unfinished`.
+    """
+    found = []
+    for origin in dict.fromkeys(result.origin for result in results if not result.origin.trusted):
+        number = sum(result.origin is origin for result in results)
+        found.append(f"{number} of {len(results)} results: {origin.value}. Their numbers are what the store says.")
+    again = sum(result.ran > 1 for result in results)
+    if again:
+        found.append(
+            f"{again} of {len(results)} results: started more than once (ran); the guarantee is that of one run, and "
+            "a start that did not finish may have released as much."
+        )
+    if unfinished:
+        found.append(f"tasks without a result were started {unfinished} times; what they released is in no result.")
+    return found

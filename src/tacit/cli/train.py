@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, g
 import typer
 
 from tacit import check
-from tacit.cli.console import Interrupted, ShowValues, presets
+from tacit.cli.console import DataDir, Interrupted, NoBudget, ShowValues, TrustResumed, presets, progress_bars, screen
 from tacit.runs.config import SECTIONS, Config
 from tacit.runs.loop_settings import SHORT_FORMS
 from tacit.serialization import json_text
@@ -161,7 +161,7 @@ _SETTINGS = _parameter(
 
 
 @with_settings
-def command(
+def train_command(
     *,
     preset: Annotated[
         str | None,
@@ -171,22 +171,18 @@ def command(
         ),
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Resume the stopped run in this folder.", metavar="RUN")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    data_dir: DataDir = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME-DATE-TIME by default.")] = None,
     budget: Annotated[
         str | None,
         typer.Option(help="Data set of the registry that is charged; by default the one with these records."),
     ] = None,
-    no_budget: Annotated[
-        bool, typer.Option("--no-budget", help="Charge no registry: across runs the number is only claimed.")
-    ] = False,
+    no_budget: NoBudget = False,
     recipe: Annotated[
         str,
         typer.Option(help="auto (the best one known where only --epsilon is given), best, or paper: the preset's own."),
     ] = "auto",
-    trust_code: Annotated[
-        bool, typer.Option("--trust-code", help="With --resume: run the model's own code that RUN names.")
-    ] = False,
+    trust_code: TrustResumed = False,
     show_values: ShowValues = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print every accountant and attack, too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
@@ -209,7 +205,6 @@ def command(
     if json:
         print(json_text(card_table(run.card)))
         return
-    from tacit.cli.console import screen
     from tacit.reports import account_table, audit_table
     from tacit.reports.card import summary
     from tacit.reports.words import OUTSIDE
@@ -263,7 +258,6 @@ def _trained(
 ) -> Run:
     from tacit import runs
     from tacit.cli.budget import charged_name
-    from tacit.cli.console import progress_bars
 
     with progress_bars() as on_progress:
         if resume is not None:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit import check
-from tacit.cli.console import Interrupted, ShowValues, presets
+from tacit.cli.console import (
+    DataDir,
+    Interrupted,
+    Json,
+    NoBudget,
+    ShowValues,
+    TrustResumed,
+    presets,
+    progress_bars,
+    screen,
+)
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
@@ -23,7 +33,7 @@ _BEGUN = (
 )
 
 
-def command(
+def tune_command(
     preset: Annotated[
         str | None,
         typer.Argument(
@@ -58,22 +68,17 @@ def command(
     validation_share: Annotated[float, typer.Option(help="Probability with which a record is set aside.")] = 0.1,
     epochs: Annotated[float | None, typer.Option(help="Expected passes of each trial.")] = None,
     unsafe_seed: Annotated[int | None, typer.Option(help="Repeatable search, not private.")] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the data files.")] = None,
+    data_dir: DataDir = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the winner's run.")] = None,
-    trust_code: Annotated[
-        bool, typer.Option("--trust-code", help="With --resume: run the model's own code that RUN names.")
-    ] = False,
+    trust_code: TrustResumed = False,
     budget: Annotated[str | None, typer.Option(help="Data set of the registry that the search is charged to.")] = None,
-    no_budget: Annotated[
-        bool, typer.Option("--no-budget", help="Charge no registry: across runs the number is only claimed.")
-    ] = False,
+    no_budget: NoBudget = False,
     show_values: ShowValues = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Train a preset with random settings a random number of times; keep the best, and nothing of the others."""
     print(_BEGUN.format(search=resume or preset), file=sys.stderr, flush=True)  # Before slow imports.
     from tacit.cli.budget import charged_name
-    from tacit.cli.console import progress_bars
     from tacit.runs import read_config
     from tacit.tradeoff import Epsilon
     from tacit.tuning import resume_tuning, tune
@@ -132,7 +137,6 @@ def _table(tuned: Tuned) -> dict[str, Any]:
 
 def _show(tuned: Tuned) -> None:
     from tacit.cli.budget import total_sentence
-    from tacit.cli.console import screen
     from tacit.reports import account_table
     from tacit.standing import downward, upward
     from tacit.tuning import RandomTrials
