@@ -14,7 +14,7 @@ def test_the_commands_of_the_page_on_the_workbench(tmp_path, monkeypatch, capsys
     done = [main(command.split()[1:]) for command in typed("workbench")]
     assert len(done) == 8
     assert not any(done)
-    assert Path("card.pdf").read_bytes().startswith(b"%PDF-")
+    assert Path("card.md").read_text().startswith("# ")
     text = capsys.readouterr().out
     assert "## Four facts" in text
     assert "Its numbers are those of a run" in text

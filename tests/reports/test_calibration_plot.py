@@ -1,15 +1,11 @@
-"""The calibration curve on the card and in the PDF: it ends where the data end, and old cards draw none."""
-
-import re
+"""The calibration curve on the card: it ends where the data end, and old cards draw none."""
 
 import pytest
 
 from tacit.accounting import Ledger, account
 from tacit.mechanisms import Gaussian
-from tacit.reports import Card, card_table
+from tacit.reports import Card
 from tacit.reports.card import page
-from tacit.reports.exports import card_pdf
-from tacit.reports.pdf_pictures import card_png, certified
 from tacit.reports.plots import draw_calibration, drawable
 from tacit.runs.decision_metrics import calibration_curve
 
@@ -54,49 +50,13 @@ def test_points_are_joined_between_neighbouring_bins_only_and_nothing_is_drawn_w
     from matplotlib.figure import Figure
 
     axes = Figure().add_subplot()
-    draw_calibration(axes, ROWS, {"faint": "grey", "private": "blue"})
+    draw_calibration(axes, ROWS)
     lines = [line.get_xydata().tolist() for line in axes.lines if line.get_linestyle() == "-"]
     assert lines == [[[0.0, 0.0], [1.0, 1.0]], [[0.05, 0.1], [0.16, 0.2]]]
     boxes = [band.get_paths()[0].get_extents() for band in axes.collections]
     assert [(box.x0, box.x1, box.y0, box.y1) for box in boxes] == [
         (row["start"], row["end"], row["low"], row["high"]) for row in ROWS
     ]
-
-
-@pytest.mark.slow
-def test_the_pdf_holds_both_pictures_and_says_what_they_show():
-    pytest.importorskip("fpdf")
-    table = card_table(card(calibration=ROWS))
-    best = min(table["guarantees"], key=lambda row: (row["standing"] != "proven", row["epsilon"]))
-    picture, said = card_png(table, best)
-    assert picture.startswith(b"\x89PNG")
-    assert len(said) == 2
-    assert re.search(rb"/Subtype\s*/Image", card_pdf(table))
-    assert not re.search(rb"/Subtype\s*/Image", card_pdf(table | {"guarantees": [], "calibration": []}))
-
-
-def test_the_curve_of_the_pdf_is_that_of_the_stated_guarantee():
-    table = card_table(card())
-    best = next(row for row in table["guarantees"] if row["accountant"] == "pld")
-    assert float(certified(table, best).epsilon(best["delta"])) == pytest.approx(best["epsilon"])
-
-
-@pytest.mark.slow_cases
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"mechanisms": [{"type": "magic"}]},
-        {"mechanisms": [{"type": "gaussian", "noise_multiplier": -1}]},
-        {"relation": "none"},
-        {"mechanisms": []},
-    ],
-)
-def test_a_received_card_whose_mechanisms_mean_nothing_has_no_curve(change):
-    table = card_table(card())
-    best = next(row for row in table["guarantees"] if row["accountant"] == "pld")
-    assert certified(table | change, best) is None
-    assert certified(table, best | {"epsilon": best["epsilon"] / 2}) is None
-    assert certified(table, best | {"standing": "claimed"}) is None
 
 
 def test_rows_of_a_run_are_drawable():

@@ -1,6 +1,6 @@
 """`tacit runs`: list, show, compare, export and clean the folders of runs.
 
-`tacit card`: the card of a run for other readers: Markdown, PDF, or the claim table of NIST SP 800-226.
+`tacit card`: the card of a run for other readers: Markdown, or the claim table of NIST SP 800-226.
 
 `tacit predict`: answers of a run's model for the rows of a file.
 
@@ -146,7 +146,7 @@ def card_command(
     run: Annotated[Path, typer.Argument(help="Folder of a finished `tacit train`, or its card.json.", metavar="RUN")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Write FILE.md, FILE.pdf (needs the extra pdf) or FILE.json (claims of NIST SP 800-226)."),
+        typer.Option(help="Write FILE.md or FILE.json (claims of NIST SP 800-226); to file the page, print it."),
     ] = None,
 ) -> None:
     """Export the card of RUN; without --out print it as Markdown."""

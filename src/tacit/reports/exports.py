@@ -1,26 +1,20 @@
-"""A card in other forms: Markdown, PDF and the claim table of NIST SP 800-226, all made from `card.json`."""
+"""A card in other forms: Markdown and the claim table of NIST SP 800-226, all made from `card.json`."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tacit import check
 from tacit.budget.export import claim_row
-from tacit.errors import InvalidInput
 from tacit.reports import words
-from tacit.serialization import json_text, write_bytes, write_text
+from tacit.serialization import json_text, write_text
 from tacit.standing import Standing
 
-if TYPE_CHECKING:
-    from fpdf import FPDF
-
-FORMS = {".md": "Markdown", ".pdf": "PDF", ".json": "claims of NIST SP 800-226"}
+FORMS = {".md": "Markdown", ".json": "claims of NIST SP 800-226"}
 """Ending of an exported file -> what it holds."""
 _STANDINGS = [*(standing.value for standing in Standing), "stated", "consistent"]
-_PICTURE = 80  # millimetres of one picture of a PDF
 _UNKNOWN = "not stated on the card"
 _NUMBERS = ("epsilon", "epsilon_lower", "delta", "mu", "advantage")
 _GUARANTEE = ("accountant", "standing", *_NUMBERS)
@@ -44,16 +38,14 @@ def export_card(table: Table, path: str | Path, *, reserve: str = "") -> Path:
     `reserve` stands beside the guarantee, where nobody vouches for the file of the card.
 
     Raises:
-        InvalidInput: the ending is another, the table is no card, or a PDF is asked for without the extra `pdf`.
+        InvalidInput: the ending is another, or the table is no card.
     """
     path = Path(path)
     ending = check.choice("ending of the exported file", path.suffix.lower(), FORMS)
     if ending == ".md":
         write_text(path, card_markdown(table, reserve=reserve))
-    elif ending == ".json":
-        write_text(path, json_text(card_claims(table, reserve=reserve)))
     else:
-        write_bytes(path, card_pdf(table, reserve=reserve))
+        write_text(path, json_text(card_claims(table, reserve=reserve)))
     return path
 
 
@@ -115,62 +107,6 @@ def card_claims(table: Table, *, reserve: str = "") -> dict[str, Any]:
             row("Data Collection Exposure", "data collection exposure", _UNKNOWN, "", is_open=True),
         ],
     }
-
-
-def card_pdf(table: Table, *, reserve: str = "") -> bytes:
-    """The card as PDF: the same sections as in Markdown, with a font that has the field's Greek letters.
-
-    Raises:
-        InvalidInput: the extra `pdf` is not installed.
-    """
-    try:
-        from fpdf import FPDF
-    except ImportError as error:
-        raise InvalidInput(
-            "fpdf2 must be installed to write a PDF; got none. Run `pip install 'tacit[pdf]'`."
-        ) from error
-    import matplotlib
-
-    check_card(table)
-    fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    pdf = FPDF(format="A4")
-    pdf.add_font("DejaVu", fname=fonts / "DejaVuSans.ttf")
-    pdf.add_font("DejaVu", style="B", fname=fonts / "DejaVuSans-Bold.ttf")
-    pdf.add_page()
-    _paragraph(pdf, f"{table['model']} on {table['dataset']}", size=16, bold=True)
-    _paragraph(pdf, str(table["method"]), size=9)
-    _paragraph(pdf, _parameters(table), size=12, bold=True)
-    if reserve:
-        _paragraph(pdf, reserve, size=9)
-    _pictures(pdf, table)
-    for heading, rows in _sections(table):
-        _paragraph(pdf, heading, size=11, bold=True)
-        if not rows:
-            _paragraph(pdf, "None.", size=8)
-            continue
-        pdf.set_font("DejaVu", size=7)
-        with pdf.table(line_height=4.2, text_align="LEFT", first_row_as_headings=True) as drawn:
-            for cells in rows:
-                drawn.row([str(cell) for cell in cells])
-        pdf.ln(3)
-    return bytes(pdf.output())
-
-
-def _pictures(pdf: FPDF, table: Table) -> None:
-    from tacit.reports.pdf_pictures import card_png
-
-    found = card_png(table, _best(table))
-    if found is not None:
-        picture, said = found
-        pdf.image(io.BytesIO(picture), w=_PICTURE * len(said), alt_text=" ".join(said))
-        for sentence in said:
-            _paragraph(pdf, sentence, size=8)
-
-
-def _paragraph(pdf: FPDF, text: str, *, size: int, bold: bool = False) -> None:
-    pdf.set_font("DejaVu", style="B" if bold else "", size=size)
-    pdf.multi_cell(0, size * 0.55, text, new_x="LMARGIN", new_y="NEXT")
-    pdf.ln(2)
 
 
 def _sections(table: Table) -> list[tuple[str, list[list[str]]]]:

@@ -301,7 +301,6 @@ def _label(tradeoff: TradeOff) -> str:
 
 
 Rows = Sequence[Mapping[str, float]]
-_SIZE = (4.6, 4.4)  # inches
 _KEYS = ("start", "end", "predicted", "share", "low", "high")
 
 
@@ -313,15 +312,12 @@ def drawable(rows: Rows) -> Rows:
 def calibration_svg(rows: Rows) -> str:
     """The curve as inline SVG for the card."""
     with settings("calibration"):
-        figure, axes = axes_of(_SIZE, *LABELS)
-        draw_calibration(axes, rows, INK)
+        figure, axes = axes_of(_SQUARE, "predicted chance of the second class", "share of the second class")
+        draw_calibration(axes, rows)
         return inline_svg(figure, description="Share of the second class against its predicted chance, with its band.")
 
 
-LABELS = ("predicted chance of the second class", "share of the second class")
-
-
-def draw_calibration(axes: Any, rows: Rows, ink: Mapping[str, str]) -> None:
+def draw_calibration(axes: Any, rows: Rows) -> None:
     """Draw the diagonal, and of each bin that has rows its band as a box and its mean as a point.
 
     Points are joined where bins are neighbours; between others there are no data, and nothing is drawn.
@@ -329,18 +325,17 @@ def draw_calibration(axes: Any, rows: Rows, ink: Mapping[str, str]) -> None:
     Args:
         axes: of matplotlib.
         rows: as in `Card.calibration`, with a band.
-        ink: colour of each name.
     """
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    axes.plot([0, 1], [0, 1], color=ink["faint"], linewidth=0.8)
+    axes.plot([0, 1], [0, 1], color=INK["faint"], linewidth=0.8)
     for row in rows:
         sides = [row["start"], row["end"]]
-        axes.fill_between(sides, row["low"], row["high"], color=ink["private"], alpha=0.18, linewidth=0)
+        axes.fill_between(sides, row["low"], row["high"], color=INK["private"], alpha=0.18, linewidth=0)
     for one, other in pairwise(rows):
         if other["start"] <= one["end"] + 1e-9:
             ends = [one["predicted"], other["predicted"]], [one["share"], other["share"]]
-            axes.plot(*ends, color=ink["private"], linewidth=1.6)
+            axes.plot(*ends, color=INK["private"], linewidth=1.6)
     points = [row["predicted"] for row in rows], [row["share"] for row in rows]
-    axes.plot(*points, color=ink["private"], marker="o", markersize=4, linestyle="none", clip_on=False)
+    axes.plot(*points, color=INK["private"], marker="o", markersize=4, linestyle="none", clip_on=False)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
