@@ -26,7 +26,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from tacit.data import adult
+from tacit.data.published import cells_of, facts_of
 from tacit.erm import DPBoostedTrees, DPLogisticRegression
 from tacit.serialization import write_text
 
@@ -99,9 +99,10 @@ def _outwards(numbers: np.ndarray) -> tuple[float, float]:
 def read(name: str, folder: Path) -> Table:
     """One of `TABLES`."""
     if name == "adult":
-        rows = np.vstack([adult.rows((folder / "adult" / each).read_bytes()) for each in ("adult.data", "adult.test")])
-        cells = {column: rows[:, place].tolist() for place, column in enumerate(adult.COLUMNS[:-1])}
-        return table_of(cells, (rows[:, -1] == adult.CLASSES[1]).astype(int), adult.BOUNDS)
+        facts = facts_of("adult")
+        rows = np.vstack([cells_of(facts, (folder / each).read_bytes()) for each in facts["files"]])
+        cells = {column: rows[:, place].tolist() for place, column in enumerate(facts["columns"][:-1])}
+        return table_of(cells, (rows[:, -1] == facts["classes"][1]).astype(int), facts["bounds"])
     if name == "bank":
         with (folder / "bank_marketing" / "bank-additional-full.csv").open(encoding="utf-8") as file:
             table = list(csv.DictReader(file, delimiter=";"))

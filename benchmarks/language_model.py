@@ -33,7 +33,8 @@ import tacit
 from benchmarks.language_model_page import show
 from tacit.accounting import Ledger
 from tacit.audit import CanaryAudit, InsertionCanaries
-from tacit.data.imdb import SOURCE, reviews
+from tacit.data.registry import source
+from tacit.data.words import reviews
 from tacit.lora import add_lora
 from tacit.losses import IGNORED, causal_lm
 from tacit.sampling import GroupedPoissonSampling, PoissonSampling
@@ -148,7 +149,9 @@ class Texts:
 def texts(settings: Settings, data_dir: Path | None, stand_in: bool) -> Texts:
     """The reviews in an order of their own; those of `stand_in` are all public. Without a folder, made-up ones."""
     parts: dict[str, list[str]] = {"train": [], "test": []}
-    for part, _, text in made_up() if data_dir is None else reviews(SOURCE.files[0].content(data_dir, dataset="imdb")):
+    for part, _, text in (
+        made_up() if data_dir is None else reviews(source("imdb").files[0].content(data_dir, dataset="imdb"))
+    ):
         parts[part].append(text)
     draw = np.random.default_rng(0)
     parts = {part: [of[row] for row in draw.permutation(len(of))] for part, of in parts.items()}

@@ -235,7 +235,7 @@ class MeanOfWords(nn.Module):
     """Word numbers (batch, places), int64 in [0, words), to logits (batch, classes).
 
     Embedding(words, width)-mean over the places-Dense `hidden`-ReLU-Dense. Numbers 0 and 1 are padding and the start
-    mark, as in `tacit.data.imdb`.
+    mark, as in `tacit.data.words`.
 
     Args:
         words: size of the vocabulary, >= 2.

@@ -1,11 +1,10 @@
 """Encoding of columns: the formula, and features that never leave [0, 1]."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.data.tabular import encode, one_hot, scaled
+from tacit.data.labels import one_hot, scaled
 
 NUMBERS = st.floats(-1e150, 1e150)
 
@@ -30,10 +29,3 @@ def test_one_hot_has_a_single_one_for_known_values(values):
     assert block.shape == (len(values), 3)
     for row, value in zip(block, values, strict=True):
         assert list(row) == [value == "", value == "b", value == "a"]
-
-
-def test_columns_keep_their_order():
-    columns = {"b": np.array([0.0, 5.0]), "k": np.array(["u", "v"]), "a": np.array([1.0, 2.0])}
-    x, names = encode(columns, bounds={"a": (0, 2), "b": (0, 10)}, categories={"k": ["v", "u"]})
-    assert names == ("b", "k=v", "k=u", "a")
-    assert x == pytest.approx(np.array([[0, 0, 1, 0.5], [0.5, 1, 0, 1]]))

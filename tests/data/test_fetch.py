@@ -12,7 +12,7 @@ import pytest
 from tacit import data
 from tacit.data import registry
 from tacit.data.files import File, fetch
-from tacit.data.source import Source
+from tacit.data.published import Source
 from tacit.errors import MissingData, TacitError
 
 CONTENT = b"published" * 1000

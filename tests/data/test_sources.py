@@ -5,9 +5,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from tacit import data
-from tacit.data.adult import BOUNDS, CATEGORIES
+from tacit.data.published import facts_of
 from tacit.errors import MissingData
 
+ADULT = facts_of("adult")
 pytestmark = [
     pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -100,7 +101,7 @@ def test_adult_encoding_by_hand(obtain):
     dataset = obtain("adult")
     # The first row of adult.data: 39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, ...
     row = dict(zip(dataset.feature_names, dataset.x_train[0], strict=True))
-    low, high = BOUNDS["age"]
+    low, high = ADULT["bounds"]["age"]
     assert row["age"] == pytest.approx((39 - low) / (high - low))
     assert row["capital-gain"] == pytest.approx(2174 / 99999)
     words = {name for name, value in row.items() if "=" in name and value == 1}
@@ -129,8 +130,9 @@ def test_adult_declarations_are_those_of_the_names_file(original_files):
     published = dict(
         line.rstrip(".").split(": ", 1) for line in names.splitlines() if line.endswith(".") and ": " in line
     )
-    assert {column: tuple(published[column].split(", ")) for column in CATEGORIES} == CATEGORIES
-    assert {column for column, kind in published.items() if kind == "continuous"} == set(BOUNDS)
+    declared = {column: [each for each in known if each != "?"] for column, known in ADULT["categories"].items()}
+    assert {column: published[column].split(", ") for column in declared} == declared
+    assert {column for column, kind in published.items() if kind == "continuous"} == set(ADULT["bounds"])
 
 
 def test_adult_a9a_is_the_last_of_ten_folds(obtain):

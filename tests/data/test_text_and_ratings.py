@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tacit import data
-from tacit.data import imdb, movielens
+from tacit.data import words as imdb
 from tacit.data.files import File
+from tacit.data.published import ratings
 from tacit.errors import InvalidInput
 
 
@@ -80,7 +81,7 @@ LINES = {"\t": b"1\t2\t5\t88\n943\t1682\t1\t99\n", "::": b"1::2::5::88\n6040::39
 
 @pytest.mark.parametrize(("separator", "users", "items"), [("\t", 943, 1682), ("::", 6040, 3952)])
 def test_ratings_of_both_formats(separator, users, items):
-    pairs, stars = movielens.ratings(LINES[separator], separator=separator, users=users, items=items)
+    pairs, stars = ratings(LINES[separator], separator=separator, users=users, items=items)
     assert pairs.tolist() == [[0, 1], [users - 1, items - 1]]
     assert stars.tolist() == [5, 1]
 
@@ -88,7 +89,7 @@ def test_ratings_of_both_formats(separator, users, items):
 @pytest.mark.parametrize("bad", [b"", b"1\t2\t5\n", b"0\t2\t5\t1\n", b"944\t2\t5\t1\n", b"1\t2\t6\t1\n"])
 def test_other_ratings_are_refused(bad):
     with pytest.raises(InvalidInput, match="ratings must be"):
-        movielens.ratings(bad, separator="\t", users=943, items=1682)
+        ratings(bad, separator="\t", users=943, items=1682)
 
 
 def test_the_million_in_a_small_file_of_its_format(tmp_path, monkeypatch):
@@ -109,7 +110,7 @@ def test_the_split_of_the_paper(original_files, obtain):
     from sklearn.model_selection import train_test_split
 
     raw = lzma.decompress((original_files / "movielens_100k" / "u.data.xz").read_bytes())
-    pairs, _ = movielens.ratings(raw, separator="\t", users=943, items=1682)
+    pairs, _ = ratings(raw, separator="\t", users=943, items=1682)
     train, test = train_test_split(np.arange(100_000), test_size=0.2, random_state=100)
     assert np.array_equal(obtain("movielens").x_test, pairs[np.sort(test)])
     assert np.array_equal(obtain("movielens").x_train, pairs[np.sort(train)])

@@ -1,7 +1,6 @@
-"""Data sets with declared classes and bounds; one file for each, and readers for the user's own tables."""
+"""Data sets with declared classes and bounds; the published ones, and readers for the user's own tables."""
 
-from tacit.data.arrays import from_arrays
-from tacit.data.dataset import Dataset, split
+from tacit.data.dataset import Dataset, from_arrays, split
 from tacit.data.files import data_folder
 from tacit.data.registry import describe, download, load, made_of, names, same_records
 from tacit.data.table import table

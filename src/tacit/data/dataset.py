@@ -2,15 +2,21 @@
 
 `report` warns of facts that were read from private data without a privacy cost. `split` holds out test rows by a public
 rule that looks at no value.
+
+`from_arrays`: the checks that every data set passes.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tacit import check
+from tacit.data.files import bad_cells, listed
+from tacit.data.labels import TASKS, class_indices, values
 from tacit.data.schema import Schema
 from tacit.errors import LeakWarning
 
@@ -150,3 +156,161 @@ def split(rows: int, *, test_fraction: float = 0.2, seed: int = 0) -> tuple[np.n
     # RandomState alone among numpy's generators promises the same stream in every later version.
     order = np.random.RandomState(seed).permutation(rows)
     return np.sort(order[held_out:]), np.sort(order[:held_out])
+
+
+_HOW = {"classes": "[...]", "bounds": "(low, high)", "target_range": "(low, high)"}
+
+
+def from_arrays(
+    x_train: ArrayLike,
+    *,
+    y_train: ArrayLike,
+    x_test: ArrayLike | None = None,
+    y_test: ArrayLike | None = None,
+    classes: Sequence[object] | None = None,
+    task: str = "classification",
+    target_range: tuple[float, float] | None = None,
+    bounds: tuple[ArrayLike, ArrayLike] | None = None,
+    feature_names: Sequence[str] | None = None,
+    name: str = "arrays",
+    notes: Sequence[str] = (),
+    codes: bool = False,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    strict: bool = False,
+) -> Dataset:
+    """A `Dataset` from arrays, with every check that the library makes on data.
+
+    Args:
+        x_train: finite numbers, (rows, features) or (rows, channels, height, width); kept as float32.
+        y_train: labels, (rows,): values of `classes`, or indices when the classes are words.
+        x_test: features of the test rows; without test arrays `split` holds out `test_fraction` of the rows.
+        y_test: labels of the test rows, given together with `x_test`.
+        classes: every class that can occur, public knowledge. None reads them from the labels: a leak.
+        task: "classification", "ratings" (classes that read as numbers) or "regression".
+        target_range: lowest and highest answer of a regression, public knowledge. None reads them: a leak.
+        bounds: lowest and highest value, two numbers or two arrays that broadcast against one row, public
+            knowledge. None reads them from the features: a leak.
+        feature_names: one name for each column of a table.
+        name: of the data set, for cards and tables.
+        notes: how the data were prepared, for cards and tables.
+        codes: the features are numbers of words, users or items, kept as int64.
+        test_fraction: share of the rows held out without test arrays, in (0, 1); see `split`.
+        seed: of that split; public.
+        strict: a leak is an error instead of a `LeakWarning`.
+
+    Raises:
+        InvalidInput: empty arrays, widths or lengths that differ, NaN or infinity (rows and columns are
+            named), labels outside the classes, one class only, values outside the bounds or the target range,
+            or a leak in strict mode.
+    """
+    kind = np.int64 if codes else np.float32
+    x, y = _part("train", x_train, y_train, feature_names, kind)
+    notes = tuple(notes)
+    if x_test is None and y_test is None:
+        train, test = split(len(x), test_fraction=test_fraction, seed=seed)
+        x, x_held, y, y_held = x[train], x[test], y[train], y[test]
+        notes += (split_note(test_fraction, seed),)
+    else:
+        x_held, y_held = _part("test", x_test, y_test, feature_names, kind)
+    if x.shape[1:] != x_held.shape[1:]:
+        raise check.fail("x_test", f"rows of shape {x.shape[1:]}, as in x_train", x_held.shape[1:])
+
+    regression = check.choice("task", task, TASKS) == "regression"
+    answers = ("target_range", target_range) if regression else ("classes", classes)
+    leaks = tuple(what for what, given in (answers, ("bounds", bounds)) if given is None)
+    for what in leaks:
+        report(what, f"Pass {what}={_HOW[what]} from public knowledge.", strict=strict)
+    limits = _read_bounds(x, x_held) if bounds is None else _bounds(bounds, x.shape[1:])
+    columns = _columns(feature_names, x)
+    _inside("x_train", x, limits, columns)
+    _inside("x_test", x_held, limits, columns)
+    known, span = (), (0.0, 1.0)
+    if regression:
+        y, y_held, span = values(y, y_held, target_range)
+    else:
+        y, y_held, known = class_indices(y, y_held, classes, task=task)
+    public = (what for what in (answers[0], "bounds") if what not in leaks)
+    return Dataset(
+        name=name,
+        x_train=x,
+        y_train=y,
+        x_test=x_held,
+        y_test=y_held,
+        classes=known,
+        bounds=limits,
+        feature_names=None if feature_names is None else tuple(feature_names),
+        notes=notes,
+        public_facts=(rows_fact(len(x), len(x_held)), *public),
+        leaks=leaks,
+        task=task,
+        target_range=span,
+    )
+
+
+def _part(
+    part: str, x: ArrayLike | None, y: ArrayLike | None, feature_names: Sequence[str] | None, kind: type
+) -> tuple[np.ndarray, np.ndarray]:
+    features = _numbers(f"x_{part}", x, feature_names, kind)
+    with check.reading(f"y_{part}", "one label for each row"):
+        answers = np.asarray(y)
+    if answers.ndim != 1:
+        raise check.fail(f"y_{part}", "one label for each row, shape (rows,)", answers.shape)
+    if len(features) != len(answers):
+        rule = f"of length {len(features)}, one label for each row of x_{part}"
+        raise check.fail(f"y_{part}", rule, len(answers))
+    return features, answers
+
+
+def _numbers(name: str, given: ArrayLike | None, feature_names: Sequence[str] | None, kind: type) -> np.ndarray:
+    with check.reading(name, "an array of numbers"):
+        array = np.asarray(given)
+    if array.dtype.kind not in "biuf":
+        raise check.fail(name, "an array of numbers", f"dtype {array.dtype}", "Encode text columns first.")
+    if kind is np.int64 and array.dtype.kind not in "iu":
+        raise check.fail(name, "an array of integers, because codes=True", f"dtype {array.dtype}")
+    if array.ndim < 2 or array.size == 0:
+        raise check.fail(name, "of shape (rows, features) with at least one of each", array.shape)
+    with np.errstate(over="ignore"):
+        array = np.ascontiguousarray(array, dtype=kind)
+    finite = np.isfinite(array)
+    if not finite.all():
+        rows, places = np.nonzero(~finite.reshape(len(array), -1))
+        columns = _columns(feature_names, array)
+        bad = [columns[place] for place in np.unique(places).tolist()]
+        raise bad_cells(name, "finite numbers in every row and column", rows, bad)
+    return array
+
+
+def _columns(feature_names: Sequence[str] | None, x: np.ndarray) -> Sequence[object]:
+    width = int(np.prod(x.shape[1:]))
+    if feature_names is None:
+        return range(width)
+    if isinstance(feature_names, str) or len(feature_names) != width or len(set(feature_names)) != width:
+        raise check.fail("feature_names", f"{width} different names, one for each column", list(feature_names)[:5])
+    return list(feature_names)
+
+
+def _read_bounds(x: np.ndarray, x_held: np.ndarray) -> Bounds:
+    return np.minimum(x.min(axis=0), x_held.min(axis=0)), np.maximum(x.max(axis=0), x_held.max(axis=0))
+
+
+def _bounds(bounds: tuple[ArrayLike, ArrayLike], shape: tuple[int, ...]) -> Bounds:
+    rule = f"(low, high) with low <= high, finite, each a number or an array that fits a row of shape {shape}"
+    try:
+        low, high = (np.asarray(end, dtype=np.float32) for end in bounds)
+        ordered = bool(np.all(np.broadcast_to(low, shape) <= np.broadcast_to(high, shape)))
+    except (TypeError, ValueError):
+        raise check.fail("bounds", rule, bounds) from None
+    if not (ordered and np.isfinite(low).all() and np.isfinite(high).all()):
+        raise check.fail("bounds", rule, bounds)
+    return (float(low) if low.ndim == 0 else low, float(high) if high.ndim == 0 else high)
+
+
+def _inside(name: str, values: np.ndarray, bounds: Bounds, columns: Sequence[object]) -> None:
+    low, high = bounds
+    outside = ((values.min(axis=0) < low) | (values.max(axis=0) > high)).reshape(-1)
+    if outside.any():
+        bad = listed(columns[place] for place in np.flatnonzero(outside).tolist())
+        hint = "Clip the values to public bounds, or declare wider ones."
+        raise check.fail(name, "inside the declared bounds", f"values outside in columns {bad}", hint)

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tacit import check
-from tacit.data.arrays import from_arrays
-from tacit.data.dataset import Dataset
+from tacit.data.dataset import Dataset, from_arrays
 
 PARTS = {"train", "test"}
 

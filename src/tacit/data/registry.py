@@ -1,4 +1,4 @@
-"""Every data set by name, and which of them share records. A new one is a file with a `Source`, and a line here."""
+"""Every published data set by name, and which of them share records. A new one is a table of `published.toml`."""
 
 import os
 from dataclasses import replace
@@ -6,55 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.data import (
-    a9a,
-    abalone,
-    adult,
-    bank_marketing,
-    breast_cancer_wisconsin,
-    bundled,
-    creditcard,
-    har,
-    imdb,
-    isolet,
-    kddcup99,
-    mnist,
-    movielens,
-)
 from tacit.data.dataset import Dataset, report
 from tacit.data.files import data_folder, fetch
-from tacit.data.source import Source
+from tacit.data.published import Source, sources
 
-_SOURCES: dict[str, Source] = {
-    source.name: source
-    for source in (
-        bundled.DIGITS,
-        bundled.BREAST_CANCER,
-        bundled.IRIS,
-        adult.SOURCE,
-        adult.COMPLETE,
-        a9a.ADULT,
-        a9a.SOURCE,
-        mnist.MNIST,
-        mnist.FASHION_MNIST,
-        mnist.KMNIST,
-        har.SOURCE,
-        isolet.SOURCE,
-        mnist.SOURCE,
-        bundled.SOURCE,
-        imdb.SOURCE,
-        imdb.HASHED,
-        imdb.WORDS_ALONE,
-        movielens.SOURCE,
-        movielens.MILLION,
-        bank_marketing.SOURCE,
-        kddcup99.SOURCE,
-        breast_cancer_wisconsin.SOURCE,
-        creditcard.SOURCE,
-        abalone.SOURCE,
-        abalone.OVER_NINE,
-    )
-}
+_SOURCES: dict[str, Source] = {source.name: source for source in sources()}
 
 
 def names() -> tuple[str, ...]:

@@ -16,8 +16,7 @@ import numpy as np
 
 from tacit import check
 from tacit.data import labels
-from tacit.data.arrays import from_arrays
-from tacit.data.dataset import Dataset, report, rows_fact, split, split_note
+from tacit.data.dataset import Dataset, from_arrays, report, rows_fact, split, split_note
 from tacit.data.declarations import Declarations, names_of, schema_of, undeclared_hint
 from tacit.data.delimited import TableFormat, frame_columns, read_columns
 from tacit.data.files import bad_cells, optional

@@ -180,10 +180,12 @@ def split(dataset: str, records: int, data_dir: Folder) -> dict[str, Examples]:
 
 def _rows(dataset: str, data_dir: Folder) -> Examples:
     from tacit.data import data_folder, load
-    from tacit.data.bundled import labelled
+    from tacit.data.published import clustered
+    from tacit.data.registry import source
 
     if dataset == "purchase_standin":
-        return labelled(data_folder(data_dir))
+        folder = data_folder(data_dir)
+        return clustered([file.content(folder, dataset=dataset) for file in source(dataset).files])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         data = load("cifar100_pca50", data_dir=data_dir)
