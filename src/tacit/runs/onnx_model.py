@@ -1,13 +1,17 @@
 """`onnx_model`: the model of a run with its preprocessing as one ONNX graph, from the columns of a table to answers.
 
 An ONNX runtime needs neither tacit nor torch. The format: https://onnx.ai/onnx/repo-docs/IR.html.
+
+The preprocessing of a table as a part of an ONNX graph: `Schema.encode` for every column, without an error.
+
+A graph cannot refuse a row. Where `encode` would, the output `broken` is true for the row, and its features are 0.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +20,7 @@ from torch import nn
 
 from tacit import check
 from tacit.data.files import optional
-from tacit.data.onnx_columns import BROKEN, FEATURES, OPSET, Graph, add_columns
-from tacit.data.schema import Schema
+from tacit.data.schema import CATEGORY, CODE, Column, Schema
 
 _NETWORK = "tacit/network/"
 _ANSWERS = _NETWORK + "answers"
@@ -143,3 +146,140 @@ def _outputs(graph: Graph, task: str, classes: tuple[str, ...]) -> list[Any]:
     named = graph.add("Gather", graph.constant(np.array(classes)), best)
     graph.add("Where", BROKEN, graph.constant(np.array("")), named, name="prediction")
     return [describe("prediction", types.STRING, ["rows"]), probabilities]
+
+
+OPSET = 20
+"""Version of the ONNX operators; the first with `IsNaN` of float64 and `Equal` of texts in every runtime."""
+FEATURES, BROKEN = "tacit/features", "tacit/broken"
+"""Values of the graph; no column has a slash and this word before it."""
+
+
+class Graph:
+    """ONNX nodes, constants and inputs as they are added; every value is named.
+
+    Attributes:
+        nodes: in their order.
+        constants: tensors.
+        inputs: (name, shape) of what the caller gives, with its type.
+    """
+
+    def __init__(self) -> None:
+        self.onnx = optional("onnx", "to export a model to ONNX", extra="onnx")
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+        self.inputs: list[Any] = []
+
+    def input(self, name: str, *, texts: bool) -> str:
+        """The input `name` of one column, (rows, 1): texts, or float64 numbers."""
+        types = self.onnx.TensorProto
+        kind = types.STRING if texts else types.DOUBLE
+        self.inputs.append(self.onnx.helper.make_tensor_value_info(name, kind, ["rows", 1]))
+        return name
+
+    def constant(self, value: Any) -> str:
+        """A tensor of numbers, flags or texts."""
+        name = f"tacit/constant_{len(self.constants)}"
+        array = np.asarray(value)
+        if array.dtype.kind == "U":
+            array = array.astype(object)
+        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def add(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        """The output of `operator`.
+
+        Args:
+            operator: of ONNX.
+            inputs: names of values.
+            name: of the output; a new one where empty.
+            attributes: of the operator.
+        """
+        name = name or f"tacit/value_{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], **attributes))
+        return name
+
+    def either(self, flags: Iterable[str]) -> str:
+        """Whether any of `flags` holds, elementwise."""
+        first, *others = flags
+        for other in others:
+            first = self.add("Or", first, other)
+        return first
+
+    def cast(self, value: str, kind: str, name: str = "") -> str:
+        """`value` as the type `kind` of ONNX, such as "FLOAT"."""
+        return self.add("Cast", value, name=name, to=getattr(self.onnx.TensorProto, kind))
+
+
+def add_columns(graph: Graph, schema: Schema) -> None:
+    """Add the columns of `schema` as inputs, (rows, 1) each, and from them `features` and `broken`, (rows,).
+
+    A number and a date are float64 (a date in days since 1970-01-01), NaN where the cell is missing; a category and a
+    code with categories are texts.
+    """
+    blocks, broken = zip(*[_column(graph, column) for column in schema.columns], strict=True)
+    graph.add("Concat", *blocks, name=FEATURES, axis=1)
+    graph.add("Squeeze", graph.either(broken), graph.constant(np.array([1])), name=BROKEN)
+
+
+def _column(graph: Graph, column: Column) -> tuple[str, str]:
+    """The names of the features of `column`, (rows, width), and of its flags of broken cells, (rows, 1)."""
+    if column.kind == CATEGORY:
+        return _category(graph, column)
+    if column.kind == CODE:
+        return _code(graph, column)
+    return _number(graph, column)
+
+
+def _number(graph: Graph, column: Column) -> tuple[str, str]:
+    cells = graph.input(column.name, texts=False)
+    amounts = [float(code) for code in column.missing if check.is_number(code)]
+    amounts = [amount for amount in amounts if np.isfinite(amount)]
+    absent = graph.either(
+        [graph.add("IsNaN", cells), *(graph.add("Equal", cells, graph.constant(amount)) for amount in amounts)]
+    )
+    fill = float("nan") if column.fill is None else column.fill
+    read = graph.add("Where", absent, graph.constant(np.array(fill, dtype=float)), cells)
+    bad = graph.either([graph.add("IsNaN", read), graph.add("IsInf", read)])
+    # The runtimes differ in Clip of NaN, so that no NaN may reach it.
+    whole = graph.add("Where", bad, graph.constant(np.array(column.low, dtype=float)), read)
+    low, high = (graph.constant(np.array(end, dtype=float)) for end in (column.low, column.high))
+    width = graph.constant(np.array((column.high - column.low) or 1.0))
+    unit = graph.add("Div", graph.add("Sub", graph.add("Clip", whole, low, high), low), width)
+    block = graph.cast(unit, "FLOAT")
+    if column.indicator:
+        block = graph.add("Concat", block, graph.cast(absent, "FLOAT"), axis=1)
+    return block, bad
+
+
+def _category(graph: Graph, column: Column) -> tuple[str, str]:
+    cells = graph.input(column.name, texts=True)
+    block = graph.cast(graph.add("Equal", cells, graph.constant(np.array(column.categories))), "FLOAT")
+    if column.missing:
+        absent = graph.either(graph.add("Equal", cells, graph.constant(np.array(code))) for code in column.missing)
+        empty = np.array([[category == "" for category in column.categories]], dtype=np.float32)
+        block = graph.add("Where", absent, graph.constant(empty), block)
+    total = graph.add("ReduceMax", block, graph.constant(np.array([1])), keepdims=1)
+    return block, graph.add("Equal", total, graph.constant(np.array(0, dtype=np.float32)))
+
+
+def _code(graph: Graph, column: Column) -> tuple[str, str]:
+    if column.categories:
+        cells = graph.input(column.name, texts=True)
+        place = graph.add(
+            "LabelEncoder",
+            cells,
+            domain="ai.onnx.ml",
+            keys_strings=list(column.categories),
+            values_int64s=list(range(len(column.categories))),
+            default_int64=-1,
+        )
+        bad = graph.add("Less", place, graph.constant(np.array(0)))
+    else:
+        cells = graph.input(column.name, texts=False)
+        read = graph.add("Sub", cells, graph.constant(np.array(column.low, dtype=float)))
+        ends = graph.constant(np.array(0.0)), graph.constant(np.array(float(column.size)))
+        inside = graph.add("And", graph.add("GreaterOrEqual", read, ends[0]), graph.add("Less", read, ends[1]))
+        whole = graph.add("Equal", read, graph.add("Floor", read))
+        bad = graph.add("Not", graph.add("And", inside, whole))
+        place = graph.cast(graph.add("Where", bad, ends[0], read), "INT64")
+    return graph.add("Where", bad, graph.constant(np.array(0)), place), bad
