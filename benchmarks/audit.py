@@ -31,11 +31,11 @@ from audit_shadows import shadows
 from torch import nn
 from torch.nn import functional as F
 
+from benchmarks.worst_case import WorstCase
 from tacit import attacks, audit
 from tacit.accounting import accountant
 from tacit.mechanisms import Gaussian
 from tacit.models import linear, mlp
-from tacit.runs.audits import WorstCase
 from tacit.runs.canaries import CanaryLane
 from tacit.serialization import write_text
 from tacit.training import fit

@@ -2,10 +2,10 @@ import math
 
 import numpy as np
 import pytest
+from benchmarks.worst_case import WorstCase
 
 from tacit.audit import audit_normal, audit_scores, many_runs
 from tacit.errors import InvalidInput
-from tacit.runs.audits import WorstCase
 
 
 def game(hidden, epsilon=20.0, steps=10):
