@@ -13,9 +13,8 @@ from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
 from tacit.runs import audit, read_config, train
 from tacit.runs.config import SECTIONS
-from tacit.runs.loop_settings import setting
-from tacit.runs.method_settings import METHOD_SETTINGS
 from tacit.runs.methods import METHODS, Job, Method, Trained
+from tacit.runs.settings import METHOD_SETTINGS, setting
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tacit.data import registry
 from tacit.errors import InvalidInput, MissingData, TrainingMisuse
 from tacit.mechanisms import Gaussian
 from tacit.runs import audit, read_config, train
-from tacit.runs.loop_settings import SHORT_FORMS
+from tacit.runs.settings import SHORT_FORMS
 
 SETTINGS = {"epochs": 3.0, "batch_size": 100}
 CARD_KEYS = {

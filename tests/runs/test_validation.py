@@ -12,8 +12,8 @@ from tacit.errors import BudgetExceeded, InvalidInput
 from tacit.mechanisms import Parallel
 from tacit.runs import read_config, resume, run, train
 from tacit.runs.builders import dataset_of
+from tacit.runs.held_out import set_aside_of, trained_on
 from tacit.runs.run_signature import VALIDATION
-from tacit.runs.validation import set_aside_of, trained_on
 from tacit.standing import Standing
 
 QUICK = {"epsilon": 3.0, "delta": 1e-5, "epochs": 3.0, "batch_size": 200, "attacks": (), "engine": "eager"}

@@ -14,7 +14,7 @@ from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.mechanisms import DiscreteGaussian, Exponential, Gaussian, Laplace, RandomizedResponse
 from tacit.statement import AuthorKey, Subject, TrustStore, Verdict, check_statement, open_envelope, sealed, statement
-from tacit.statement.envelope import canonical, parsed
+from tacit.statement.document import canonical, parsed
 
 AUDIT = {"attack": "canaries", "confidence": 0.95, "delta": 1e-5, "epsilon_lower": 0.01, "detectable_epsilon": 2.0}
 

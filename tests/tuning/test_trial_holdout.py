@@ -14,9 +14,9 @@ from tacit.mechanisms import Compose, DiscreteGaussian, Exponential, Parallel, S
 from tacit.noise import SeededStream
 from tacit.runs import read_config
 from tacit.runs.builders import dataset_of
+from tacit.runs.held_out import SetAside, holdout_of
 from tacit.runs.methods import method_of
 from tacit.runs.run import train_by
-from tacit.runs.validation import SetAside, holdout_of
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training.holdout import OWN_COIN

@@ -7,7 +7,7 @@ import time
 import pytest
 import uvicorn
 
-from tacit.workbench import application, jobs
+from tacit.workbench import application, runs
 from tests.browser import THEMES, WIDTHS, check_pages
 from tests.workbench.conftest import TOKEN
 
@@ -89,7 +89,7 @@ def test_a_folded_part_of_the_card_opens_by_keyboard(address, browser):
 def started(monkeypatch):
     """The forms that reached the server, each in place of the job that it would start."""
     forms = []
-    monkeypatch.setattr(jobs, "start", lambda root, form: forms.append(form))
+    monkeypatch.setattr(runs, "start", lambda root, form: forms.append(form))
     return forms
 
 

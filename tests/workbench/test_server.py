@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from tacit.accounting import Ledger, accountant
 from tacit.mechanisms import Gaussian
 from tacit.reports import card_table
-from tacit.workbench import application, jobs, runs
+from tacit.workbench import application, runs
 from tacit.workbench.calculator import calculate
 from tests.reports.test_card import a_card
 from tests.workbench.conftest import AT, PORT, TOKEN
@@ -183,7 +183,7 @@ def test_a_damaged_card_hides_no_other_run(client, stored, card):
 def test_bad_forms_start_nothing(client, stored, form):
     reply = client.post("/jobs", headers={"origin": AT}, data=form)
     assert reply.status_code == 400
-    assert not list((stored / jobs.FOLDER).glob("*.json"))
+    assert not list((stored / runs.FOLDER).glob("*.json"))
     assert client.get("/jobs/..%2f..%2fx").status_code in (400, 404)
     assert client.get("/jobs/0123456789abcdef").status_code == 400
 
@@ -193,7 +193,7 @@ def test_two_servers_on_one_store_see_each_others_jobs(tmp_path, monkeypatch):
         def poll(self):
             return None
 
-    monkeypatch.setattr(jobs.subprocess, "Popen", lambda *_, **__: Child())
+    monkeypatch.setattr(runs.subprocess, "Popen", lambda *_, **__: Child())
     servers = [
         TestClient(application(tmp_path, token=TOKEN, port=port), base_url=f"http://127.0.0.1:{port}")
         for port in (1, 2)
@@ -204,14 +204,14 @@ def test_two_servers_on_one_store_see_each_others_jobs(tmp_path, monkeypatch):
         assert one.post("/jobs", follow_redirects=False, **given).status_code == 303
     for one in servers:
         assert one.get("/jobs", params={"token": TOKEN}).text.count("data-job=") == 2
-    assert len({job["run"] for job in jobs.list_jobs(tmp_path)}) == 2
+    assert len({job["run"] for job in runs.list_jobs(tmp_path)}) == 2
 
 
 @pytest.mark.slow
 def test_a_training_is_started_watched_and_listed(tmp_path):
-    number = jobs.start(tmp_path, {"kind": "train", "preset": "digits", "epochs": "1"})
+    number = runs.start(tmp_path, {"kind": "train", "preset": "digits", "epochs": "1"})
     for _ in range(600):
-        found = jobs.state(tmp_path, number)
+        found = runs.state(tmp_path, number)
         if found["status"] != "running":
             break
         time.sleep(0.2)
@@ -257,10 +257,10 @@ def test_the_log_of_a_job_holds_no_message_that_may_quote_data(tmp_path, monkeyp
     def broken(*_):
         raise ValueError("cell 4711")
 
-    (tmp_path / jobs.FOLDER).mkdir()
-    (tmp_path / jobs.FOLDER / "job.json").write_text('{"kind": "train"}')
-    monkeypatch.setattr(jobs, "_train", broken)
-    assert jobs.main(tmp_path, "job") == 1
+    (tmp_path / runs.FOLDER).mkdir()
+    (tmp_path / runs.FOLDER / "job.json").write_text('{"kind": "train"}')
+    monkeypatch.setattr(runs, "_train", broken)
+    assert runs.main(tmp_path, "job") == 1
     told = "".join(capfd.readouterr())
     assert "ValueError at" in told
     assert "4711" not in told

@@ -32,7 +32,7 @@ def statement_command(
     The key of this user signs it and is made where there is none. A later statement about the same run takes the next
     number. Check it with `tacit check`.
     """
-    from tacit.runs.statement import write_statement
+    from tacit.runs.folders import write_statement
 
     path = write_statement(run, out, owner=owner, contact=contact, purpose=purpose, deltas=delta or ())
     screen().print(f"{path}: check it with tacit check {path}", markup=False)
@@ -52,7 +52,7 @@ def check_command(
     """
     from tacit.statement import Verdict, check_statement
     from tacit.statement.checking import statement_page
-    from tacit.statement.envelope import read_bounded
+    from tacit.statement.document import read_bounded
     from tacit.statement.keys import fingerprint, read_public
 
     wanted = fingerprint(read_public(Path(key))) if key and Path(key).is_file() else key
@@ -125,7 +125,7 @@ def revoke(
     from tacit.errors import InvalidInput
     from tacit.serialization import write_bytes
     from tacit.statement import TrustStore, author_key, open_envelope, sealed
-    from tacit.statement.envelope import REVOCATION, read_bounded
+    from tacit.statement.document import REVOCATION, read_bounded
 
     if (file is None) == (out is None):
         raise InvalidInput("revoke must be given a FILE to take, or --out FILE to write; got both or neither.")

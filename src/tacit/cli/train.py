@@ -20,7 +20,7 @@ import typer
 from tacit import check
 from tacit.cli.console import DataDir, Interrupted, NoBudget, ShowValues, TrustResumed, presets, progress_bars, screen
 from tacit.runs.config import SECTIONS, Config
-from tacit.runs.loop_settings import SHORT_FORMS
+from tacit.runs.settings import SHORT_FORMS
 from tacit.serialization import json_text
 
 if TYPE_CHECKING:

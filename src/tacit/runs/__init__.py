@@ -6,8 +6,7 @@ Settings are light; running them loads torch, so `audit`, `train` and `Run` load
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tacit.runs.config import Config, TableConfig, config_from_table, preset_names, read_config
-from tacit.runs.recipes import recipe_config
+from tacit.runs.config import Config, TableConfig, config_from_table, preset_names, read_config, recipe_config
 
 if TYPE_CHECKING:
     from tacit.runs.audits import audit_run

@@ -48,11 +48,11 @@ from tacit.relation import Relation
 from tacit.runs.builders import dataset_of, loss_of, network_of
 from tacit.runs.config import Config
 from tacit.runs.features import featured
+from tacit.runs.held_out import trained_on
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Predict, Progress
 from tacit.runs.open_run import open_run
 from tacit.runs.run_signature import MODEL
-from tacit.runs.validation import trained_on
 from tacit.tradeoff import TradeOff
 from tacit.training import load_model
 

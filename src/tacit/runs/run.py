@@ -39,6 +39,7 @@ from tacit.runs.held_out import (
     not_measured,
     planned_cost,
     public_test,
+    set_aside_of,
     told_exactly,
 )
 from tacit.runs.methods import Job, method_of
@@ -62,7 +63,6 @@ from tacit.runs.run_signature import (
     origin_of_run,
     sign_run,
 )
-from tacit.runs.validation import set_aside_of
 from tacit.serialization import json_text, remove_parts, write_text
 from tacit.signing import Origin
 from tacit.standing import Standing

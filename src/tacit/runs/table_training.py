@@ -14,11 +14,11 @@ from tacit.data.delimited import TableFormat
 from tacit.data.table import dataset_from, is_frame
 from tacit.reports import Card
 from tacit.runs.config import Config
-from tacit.runs.method_settings import TableConfig
+from tacit.runs.folders import write_statement
 from tacit.runs.methods import method_of
 from tacit.runs.prediction import LoadedModel, load
 from tacit.runs.run import train_by
-from tacit.runs.statement import write_statement
+from tacit.runs.settings import TableConfig
 
 _LARGEST_BATCH = 4096
 

@@ -1,8 +1,7 @@
 """Privacy statements: one small signed file with a ledger, its numbers and evidence, and the check of it by anybody."""
 
 from tacit.statement.checking import Finding, Verdict, check_statement
-from tacit.statement.document import Subject, statement
-from tacit.statement.envelope import Envelope, open_envelope, sealed
+from tacit.statement.document import Envelope, Subject, open_envelope, sealed, statement
 from tacit.statement.keys import AuthorKey, TrustStore, author_key
 
 __all__ = [

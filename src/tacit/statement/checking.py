@@ -18,8 +18,16 @@ import tacit
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput, Refused, TacitError
-from tacit.statement.document import SCHEMA, SHARES, close, guarantee, mechanism_table, package_digest
-from tacit.statement.envelope import Envelope, open_envelope
+from tacit.statement.document import (
+    SCHEMA,
+    SHARES,
+    Envelope,
+    close,
+    guarantee,
+    mechanism_table,
+    open_envelope,
+    package_digest,
+)
 from tacit.statement.keys import TrustStore, author_key
 
 _SLOW = ("random_allocation", "balls_and_bins", "balanced_iteration", "tree", "toeplitz", "selection", "menu")

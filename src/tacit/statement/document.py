@@ -1,21 +1,37 @@
-"""`statement`: the table of a privacy statement, from a ledger and what is known of its subject."""
+"""`statement`: the table of a privacy statement, from a ledger and what is known of its subject.
+
+DSSE envelopes: a payload, its type, and one Ed25519 signature over both.
+
+Source: Dead Simple Signing Envelope 1.0; RFC 8032 for Ed25519.
+
+JSON of a statement: that of the gate, smaller, with texts in one Unicode form; and its canonical form (RFC 8785).
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import datetime
+import json
 import math
 import platform
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
 import tacit
 from tacit import check
 from tacit.accounting import Ledger, account
-from tacit.serialization import plain_values
+from tacit.errors import InvalidInput
+from tacit.serialization import json_value, plain_values
 from tacit.signing import code_digest, new_id
+from tacit.statement.keys import AuthorKey, fingerprint
 
 SCHEMA = "tacit-statement/1"
 """The schema that this version writes; `statement.schema.json` beside this file."""
@@ -172,3 +188,177 @@ def package_digest() -> str:
     """SHA-256 over the source files of this package in order of their names."""
     root = Path(tacit.__file__).parent
     return code_digest(sorted(root.rglob("*.py")))
+
+
+STATEMENT = "application/vnd.tacit.statement.v1+json"
+REVOCATION = "application/vnd.tacit.revocation.v1+json"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """An opened envelope.
+
+    Attributes:
+        payload: its table.
+        key: public key of whoever signed it, 32 bytes.
+        is_signed: whether the signature is that of the key over this payload.
+        is_canonical: whether the payload is in its canonical form.
+    """
+
+    payload: dict[str, Any]
+    key: bytes
+    is_signed: bool
+    is_canonical: bool
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the key."""
+        return fingerprint(self.key)
+
+
+def sealed(payload: dict[str, Any], key: AuthorKey, kind: str = STATEMENT) -> bytes:
+    """The envelope of `payload`, which names the public key of its author, signed by `key`.
+
+    Example:
+        >>> open_envelope(sealed({"schema": "x"}, AuthorKey.new())).is_signed
+        True
+    """
+    body = canonical(payload | {"author": {"key": _text(key.public)}})
+    signature = key.sign(_to_sign(kind, body))
+    table = {
+        "payloadType": kind,
+        "payload": _text(body),
+        "signatures": [{"keyid": fingerprint(key.public), "sig": _text(signature)}],
+    }
+    return json.dumps(table, indent=1).encode() + b"\n"
+
+
+def open_envelope(content: bytes, kind: str = STATEMENT) -> Envelope:
+    """What an envelope holds, its signature checked against the key that its payload names.
+
+    Args:
+        content: of the file.
+        kind: the type that the payload must have.
+
+    Raises:
+        InvalidInput: it is no envelope of this kind with one signature and one table as payload.
+    """
+    outer = parsed(content)
+    if not (isinstance(outer, dict) and set(outer) == {"payloadType", "payload", "signatures"}):
+        raise InvalidInput("file must be an envelope with payloadType, payload and signatures, and nothing else.")
+    if outer["payloadType"] != kind:
+        raise InvalidInput(f"payloadType must be {kind!r}; got {str(outer['payloadType'])[:80]!r}.")
+    signatures = outer["signatures"]
+    if not (isinstance(signatures, list) and len(signatures) == 1 and isinstance(signatures[0], dict)):
+        raise InvalidInput("signatures must be a list of one; got another.")
+    body = _bytes("payload", outer["payload"])
+    payload = parsed(body)
+    author = payload.get("author") if isinstance(payload, dict) else None
+    if not isinstance(author, dict):
+        raise InvalidInput("payload must be a table that names its author's key; it does not.")
+    key = _bytes("author.key", author.get("key"))
+    if len(key) != 32:
+        raise InvalidInput(f"author.key must have 32 bytes; got {len(key)}.")
+    named = signatures[0].get("keyid") == fingerprint(key) and set(signatures[0]) == {"keyid", "sig"}
+    signed = named and _verifies(key, _bytes("sig", signatures[0].get("sig")), _to_sign(kind, body))
+    return Envelope(payload, key, signed, canonical(payload) == body)
+
+
+def _to_sign(kind: str, body: bytes) -> bytes:
+    """The pre-authentication encoding of DSSE."""
+    return b" ".join([b"DSSEv1", str(len(kind)).encode(), kind.encode(), str(len(body)).encode(), body])
+
+
+def _verifies(key: bytes, signature: bytes, message: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _bytes(name: str, text: object) -> bytes:
+    try:
+        found = base64.b64decode(text if isinstance(text, str) else "?", validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInput(f"{name} must be base64; got another text.") from None
+    if _text(found) != text:
+        raise InvalidInput(f"{name} must be base64 in its one standard form; got another.")
+    return found
+
+
+LARGEST = 4_000_000
+"""Bytes of a file that is read."""
+_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Categories of characters that act on a terminal or hide text.
+
+
+def parsed(content: bytes) -> Any:
+    """The JSON value in `content`.
+
+    Raises:
+        InvalidInput: it is no JSON in UTF-8, or larger, deeper or longer in digits than any statement is; a key stands
+            twice; a number is not finite; a text holds control characters or is not in Unicode normal form C.
+
+    Example:
+        >>> parsed(b'{"steps": 3}')
+        {'steps': 3}
+    """
+    try:
+        if len(content) > LARGEST:
+            raise ValueError(f"It has more than {LARGEST} bytes.")
+        value = json_value(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"file must be one JSON value in UTF-8; {error} Ask its author for the original.") from None
+    _check_texts(value)
+    return value
+
+
+def read_bounded(path: Path) -> bytes:
+    """The content of a file; raises `InvalidInput` where it can't be read.
+
+    Of a file larger than any statement it reads one byte too much, which `parsed` refuses.
+
+    Example:
+        >>> read_bounded(Path("no-such-file"))
+        Traceback (most recent call last):
+        tacit.errors.InvalidInput: file must be a file that can be read; got 'no-such-file'. No such file or directory.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(LARGEST + 1)
+    except OSError as error:
+        raise check.fail("file", "a file that can be read", str(path), f"{error.strerror}.") from None
+
+
+def canonical(value: object) -> bytes:
+    """Canonical JSON of plain values (RFC 8785).
+
+    Example:
+        >>> canonical({"b": 1.0, "a": "x"})
+        b'{"a":"x","b":1}'
+    """
+    import rfc8785  # Here, since only statements need it.
+
+    try:
+        return rfc8785.dumps(value)  # type: ignore[arg-type]
+    except rfc8785.CanonicalizationError as error:
+        raise InvalidInput(f"values must have a canonical JSON form; {error}.") from None
+
+
+def _check_texts(value: object) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_texts(key)
+            _check_texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            _check_texts(item)
+    elif isinstance(value, str):
+        if not unicodedata.is_normalized("NFC", value):
+            raise InvalidInput("file must be of texts in Unicode normal form C; got another form.")
+        if any(unicodedata.category(character) in _HIDDEN for character in value):
+            raise InvalidInput("file must be free of control characters; got one.")

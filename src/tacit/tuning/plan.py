@@ -25,8 +25,8 @@ from tacit.noise import Stream, choice
 from tacit.noise.choice import choice_mechanism
 from tacit.relation import Relation
 from tacit.runs import Config
-from tacit.runs.loop_settings import NO_VALIDATION, ValidationSettings
 from tacit.runs.methods.base import Predict
+from tacit.runs.settings import NO_VALIDATION, ValidationSettings
 from tacit.tradeoff import Epsilon
 from tacit.training.holdout import NOISY, epoch_ends
 from tacit.training.resolve_plan import resolve_steps

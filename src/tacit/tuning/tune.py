@@ -25,6 +25,7 @@ from tacit.noise.choice import Scores, choose
 from tacit.noise.discrete import discrete_gaussian
 from tacit.runs import Config, Run, read_config
 from tacit.runs.builders import clip_of, dataset_of, stream_of
+from tacit.runs.held_out import holdout_of
 from tacit.runs.methods import Job, Method, Trained, method_of
 from tacit.runs.methods.base import Predict, Progress
 from tacit.runs.open_run import open_run
@@ -32,7 +33,6 @@ from tacit.runs.resumption import trained_from, trained_table
 from tacit.runs.run import train_by
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
 from tacit.runs.run_signature import MODEL
-from tacit.runs.validation import holdout_of
 from tacit.serialization import write_bytes
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon, TradeOff

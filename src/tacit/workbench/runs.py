@@ -1,13 +1,23 @@
 """The runs in a folder: listed, filtered, compared; what is left of every data set's budget.
 
 Trade-off curves as SVG, drawn on the server in a millisecond; colours follow the page.
+
+Trainings and audits that the workbench starts: a process of their own each, watched through a file.
+
+`main(ROOT, JOB)` is the process of one job, which writes its progress into a file.
 """
 
 from __future__ import annotations
 
 import html
+import os
 import re
-from collections.abc import Sequence
+import secrets
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +32,9 @@ from tacit.budget.totals import left_in_words
 from tacit.errors import Changed, Refused, TacitError
 from tacit.reports import words
 from tacit.reports.exports import card_markdown
+from tacit.runs import preset_names, read_config
 from tacit.runs.open_run import open_run
+from tacit.serialization import json_table, json_text, write_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A folder's name that the workbench takes: no separators, no leading dot."""
@@ -191,3 +203,133 @@ def _x(alpha: float) -> float:
 
 def _y(beta: float) -> float:
     return 12 + (1 - float(beta)) * (_SIZE - _MARGIN - 12)
+
+
+FOLDER = ".workbench"
+"""Folder of the jobs' files, beside the runs."""
+_ID = re.compile(r"[0-9a-f]{16}")
+_PROCESS = "import sys; from tacit.workbench.runs import main; sys.exit(main(sys.argv[1], sys.argv[2]))"
+_SETTINGS = ("epsilon", "noise_multiplier", "epochs")
+
+
+def start(root: Path, form: Mapping[str, str]) -> str:
+    """Start the job that the form asks for; returns its identifier.
+
+    Presets and runs of the list alone are taken: a form names no file and no code.
+    """
+    kind = check.choice("kind", form.get("kind"), ("train", "audit"))
+    number = secrets.token_hex(8)
+    if kind == "audit":
+        task = {"kind": kind, "run": folder_of(root, form.get("run", "")).name}
+    else:
+        preset = check.choice("preset", form.get("preset"), preset_names())
+        given = {name: check.read_real(name, form[name].strip()) for name in _SETTINGS if form.get(name, "").strip()}
+        read_config(preset, given)
+        task = {
+            "kind": kind,
+            "preset": preset,
+            "settings": given,
+            "run": f"{preset}-{time.strftime('%Y%m%d-%H%M%S')}-{number[:4]}",
+        }
+    home = root / FOLDER
+    home.mkdir(parents=True, exist_ok=True)
+    write_text(home / f"{number}.json", json_text(task))
+    with (home / f"{number}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROCESS, str(root.resolve()), number],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    _children[number] = process
+    return number
+
+
+_children: dict[str, subprocess.Popen[bytes]] = {}  # so that a finished child is waited for
+
+
+def state(root: Path, number: str) -> dict[str, Any]:
+    """What job `number` does: task, stage, done, total and status (running, finished, failed or stopped)."""
+    if not _ID.fullmatch(number) or not (root / FOLDER / f"{number}.json").is_file():
+        raise check.fail("job", "one of the list", number[:20])
+    home = root / FOLDER
+    found: dict[str, Any] = {"job": number, "status": "running", "stage": "starting", "done": 0, "total": 0, "says": ""}
+    found |= json_table("job", home / f"{number}.json")
+    progress = home / f"{number}.state"
+    if progress.is_file():
+        found |= json_table("job", progress)
+    if found["status"] == "running" and not _alive(number, found.get("process")):
+        found["status"] = "stopped"
+    return found
+
+
+def list_jobs(root: Path) -> list[dict[str, Any]]:
+    """The latest twenty jobs, of every server on this folder."""
+    paths = sorted((root / FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    found = []
+    for path in paths[:20]:
+        try:
+            found.append(state(root, path.stem))
+        except TacitError:
+            continue
+    return found
+
+
+def _alive(number: str, process: object) -> bool:
+    child = _children.get(number)
+    if child is not None:
+        return child.poll() is None
+    if not isinstance(process, int):
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def main(folder: str | Path, number: str) -> int:
+    """Run the job; exit code 0, or 1 where it failed, with its sentence in the file."""
+    root = Path(folder)
+    home = root / FOLDER
+    task = json_table("job", home / f"{number}.json")
+
+    def tell(stage: str, done: int, total: int, status: str = "running", says: str = "") -> None:
+        table: dict[str, Any] = {"stage": stage, "done": done, "total": total, "status": status, "says": says}
+        write_text(home / f"{number}.state", json_text(table | {"process": os.getpid()}))
+
+    tell("starting", 0, 0)
+    try:
+        says = _train(root, task, tell) if task["kind"] == "train" else _audit(root, task, tell)
+    except TacitError as error:
+        tell("failed", 0, 0, "failed", " ".join(str(error).split()))
+        return 1
+    except Exception as error:
+        tell("failed", 0, 0, "failed", f"tacit failed: {type(error).__name__}.")
+        if check.values_shown():
+            raise
+        # The log is kept, and the message of an unforeseen error may quote the data.
+        places = [f"{place.filename}:{place.lineno}" for place in traceback.extract_tb(error.__traceback__)]
+        print(f"tacit failed: {type(error).__name__} at {' < '.join(reversed(places))}", file=sys.stderr)
+        return 1
+    tell("finished", 1, 1, "finished", says)
+    return 0
+
+
+def _train(root: Path, task: dict[str, Any], tell: Any) -> str:
+    from tacit.runs import read_config, train
+
+    train(read_config(task["preset"], task["settings"]), out=root / task["run"], on_progress=tell)
+    return f"run {task['run']}"
+
+
+def _audit(root: Path, task: dict[str, Any], tell: Any) -> str:
+    from tacit.runs import audit_run
+    from tacit.runs.audits import keep_audit
+
+    report = audit_run(root / task["run"], on_progress=tell)
+    keep_audit(report, root / task["run"], title=task["run"])
+    return "the claim is refuted" if report.refuted else "nothing refutes the claim at 99.9 %"

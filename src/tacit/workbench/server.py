@@ -21,7 +21,7 @@ from tacit import check
 from tacit.errors import TacitError
 from tacit.reports import words
 from tacit.runs import preset_names
-from tacit.workbench import jobs, runs
+from tacit.workbench import runs
 from tacit.workbench.calculator import SAMPLERS, SOLVED, calculate
 from tacit.workbench.runs import swatch_svg, tradeoff_svg
 
@@ -232,7 +232,7 @@ class _Pages:
         return {"answer": found, "picture": picture, "sentence": "", "words": words}
 
     async def jobs_page(self, request: Request) -> Response:
-        found, listed = await run_in_threadpool(lambda: (jobs.list_jobs(self._root), runs.list_runs(self._root)))
+        found, listed = await run_in_threadpool(lambda: (runs.list_jobs(self._root), runs.list_runs(self._root)))
         return self._page("jobs.html.j2", title="Jobs", jobs=found, presets=preset_names(), runs=listed)
 
     async def start_job(self, request: Request) -> Response:
@@ -242,11 +242,11 @@ class _Pages:
             if len(body) > _LARGEST_BODY:
                 raise check.fail("form", f"of at most {_LARGEST_BODY} bytes", "more")
         form = dict(parse_qsl(body.decode("utf-8", "replace")))
-        await run_in_threadpool(jobs.start, self._root, form)
+        await run_in_threadpool(runs.start, self._root, form)
         return RedirectResponse(self._link("/jobs"), 303)
 
     async def job_state(self, request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(jobs.state, self._root, request.path_params["number"]))
+        return JSONResponse(await run_in_threadpool(runs.state, self._root, request.path_params["number"]))
 
     async def budgets_page(self, request: Request) -> Response:
         return self._page(

@@ -27,10 +27,10 @@ from tacit.runs.builders import (
     targets_of,
 )
 from tacit.runs.config import Config
-from tacit.runs.method_settings import GradientSettings
+from tacit.runs.held_out import callbacks_of, told_of
 from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
 from tacit.runs.run_signature import CHECKPOINT, MODEL
-from tacit.runs.validation import callbacks_of, told_of
+from tacit.runs.settings import GradientSettings
 from tacit.tradeoff import Epsilon
 from tacit.training import (
     AverageModel,

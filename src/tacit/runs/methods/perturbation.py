@@ -15,9 +15,9 @@ from tacit import check
 from tacit.erm import DPLogisticRegression
 from tacit.erm.losses import clipped_chance, softmax
 from tacit.runs.decision_metrics import metric_of
-from tacit.runs.method_settings import PerturbationSettings
 from tacit.runs.methods.base import Job, Method, Predict, Trained
 from tacit.runs.run_signature import MODEL
+from tacit.runs.settings import PerturbationSettings
 from tacit.serialization import write_bytes
 
 

@@ -14,10 +14,10 @@ from tacit import check
 from tacit.data import Dataset, load, made_of, same_records
 from tacit.errors import InvalidInput
 from tacit.runs.builders import evaluator, network_of, predictor, stream_of
-from tacit.runs.method_settings import GradientSettings, TicketSettings
 from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
 from tacit.runs.methods.gradient import Gradient
 from tacit.runs.run_signature import MODEL
+from tacit.runs.settings import GradientSettings, TicketSettings
 from tacit.tickets import PrivateTicket, Ticket, TicketPlan, TicketRun, iterative_tickets
 from tacit.tickets.iterative_pruning import data_free_ticket, transferred_ticket
 from tacit.training import save_model

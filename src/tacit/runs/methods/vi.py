@@ -16,9 +16,9 @@ from tacit.data import Dataset
 from tacit.runs.builders import ROWS_AT_ONCE, stream_of
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import metric_of
-from tacit.runs.method_settings import VariationalSettings
 from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
 from tacit.runs.run_signature import MODEL
+from tacit.runs.settings import VariationalSettings
 from tacit.serialization import write_bytes
 from tacit.tradeoff import Epsilon
 from tacit.training import Functions
