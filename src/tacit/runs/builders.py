@@ -63,9 +63,7 @@ def _dataset(config: Config, data_dir: str | os.PathLike[str] | None) -> Dataset
     if config.table is None:
         return load(config.dataset, data_dir=data_dir, strict=config.strict)
     section = config.table
-    return dataset_from(
-        section.file(data_dir), section.declarations, form=section.form, strict=config.strict, toml=True
-    )
+    return dataset_from(section.file(data_dir), section, form=section.form, strict=config.strict, toml=True)
 
 
 def network_of(config: Config, dataset: Dataset) -> nn.Module:

@@ -14,7 +14,7 @@ Settings of an own table: the [table] section of a configuration.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import date
 from pathlib import Path
@@ -301,60 +301,34 @@ METHOD_SETTINGS: dict[str, type] = {
 """Section of each method by the method's name; the method itself is `runs.methods.METHODS` under the same name."""
 
 
-@dataclass(frozen=True)
-class TableConfig:
+@dataclass(frozen=True, kw_only=True)
+class TableConfig(Declarations):
     """The [table] section: a CSV or Parquet file and what is declared about it; see `tacit.data.table`.
 
     Attributes:
         path: of the file, from the folder of the TOML file on.
         folder: of the TOML file.
+        separator: as in `tacit.data.delimited.TableFormat`, like the four that follow.
     """
 
     path: str
-    target: str
-    classes: tuple[str | int | float, ...] | None = None
-    task: str = "classification"
-    target_range: tuple[float, ...] | None = None
-    bounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    categories: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    dates: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    missing: tuple[str | int | float, ...] = ()
-    fill: Mapping[str, float | str] = field(default_factory=dict)
-    indicator: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
-    user: str | None = None
-    weights: str | None = None
-    weight_bound: float | None = None
-    read_from_data: tuple[str, ...] = ()
     separator: str = ","
     decimal: str = "."
     encoding: str = "utf-8"
     header: bool = True
     names: tuple[str, ...] = ()
-    test_fraction: float = 0.2
-    seed: int = 0
     folder: str = ""
 
     def __post_init__(self) -> None:
         check.text("path of [table]", self.path)
         check.text("target of [table]", self.target)
-        _ = self.declarations, self.form
+        super().__post_init__()
+        _ = self.form
 
     @property
     def form(self) -> TableFormat:
         """How the file is written."""
-        return TableFormat(
-            separator=self.separator,
-            decimal=self.decimal,
-            encoding=self.encoding,
-            header=self.header,
-            names=self.names,
-        )
-
-    @property
-    def declarations(self) -> Declarations:
-        """What is declared about the columns."""
-        return Declarations(**{name: getattr(self, name) for name in _names(Declarations)})
+        return TableFormat(**{name: getattr(self, name) for name in _names(TableFormat)})
 
     def file(self, data_dir: str | os.PathLike[str] | None) -> Path:
         """Where the file lies: `path` from `data_dir` on where one is given, else from the TOML file's folder on.

@@ -81,7 +81,7 @@ def train_table(
     check.keys("schema", declared, [each.name for each in fields(Declarations) if each.name != "target"])
     # What a folder of the run says of its table; the frame itself is written nowhere.
     table = TableConfig(path="frame.csv", target=target, **{name: _listed(value) for name, value in declared.items()})
-    dataset = dataset_from(rows, table.declarations, form=TableFormat(), strict=bool(settings.get("strict")))
+    dataset = dataset_from(rows, table, form=TableFormat(), strict=bool(settings.get("strict")))
     records = len(dataset.y_train)
     given: dict[str, Any] = {
         "name": "table",
