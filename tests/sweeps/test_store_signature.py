@@ -138,19 +138,6 @@ def test_an_older_copy_elsewhere_says_that_it_is_one(store, tmp_path):
     assert said(Store(kept)) == ["spec"] * 4
 
 
-def test_a_store_from_before_rows_were_signed_goes_on(tmp_path):
-    path = tmp_path / "old.sqlite"
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            "create table results (key text primary key, sweep text, function text, settings text, value text, "
-            "seconds real, finished real, versions text)"
-        )
-        connection.execute("insert into results values ('k', 's', 'f', '{}', '{}', 1.0, 1.0, '{}')")
-    assert said(Store(path, read_only=True)) == ["spec"]
-    sweep("s", tasks(tmp_path, [1]), Store(path), workers=1)
-    assert said(Store(path)) == ["spec", "run"]
-
-
 def test_without_a_key_nothing_is_signed(tmp_path, monkeypatch):
     monkeypatch.setattr("tacit.signing.signing_key", lambda: None)
     found = Store(tmp_path / "s.sqlite")

@@ -194,7 +194,6 @@ def check_affordable(name: str, tasks: Sequence[Task], dataset: str) -> None:
 
 def total_sentences(results: Sequence[Result]) -> Iterator[str]:
     """One sentence for each data set: how many runs were made and what they cost together."""
-    unknown = sum(not isinstance(result.value, dict) or LEDGER not in result.value for result in results)
     for (records, relation, unit), ledger in sweep_totals(results).items():
         mine = [each for each in results if _records(each.settings) == records and LEDGER in each.value]
         delta = max(float(each.settings.get("delta", 1e-5)) for each in mine)
@@ -207,8 +206,6 @@ def total_sentences(results: Sequence[Result]) -> Iterator[str]:
             f"Total of {len(mine)} runs on {records}: {_cost(spent, delta)}, {relation}, unit {unit}. Whoever keeps "
             "the best of them has spent all of it."
         )
-    if unknown:
-        yield f"{unknown} stored results are from before ledgers were kept; no total holds them."
 
 
 def _cost(spent: TradeOff, delta: float) -> str:

@@ -35,8 +35,7 @@ NOT_KEPT = "not kept"
 LEDGER = "ledger"
 """The key of a run's value that holds its ledger; tables leave it out."""
 _STANDING = "guarantee.standing"
-_STORED = ("key", "sweep", "function", "settings", "value", "seconds", "finished", "versions")
-_ADDED = ("ran", "signature")  # columns that stores from before rows were signed do not have
+_COLUMNS = ("key", "sweep", "function", "settings", "value", "seconds", "finished", "versions", "ran", "signature")
 _TABLES = (
     """
     create table if not exists results (
@@ -101,18 +100,12 @@ class Store:
         with self._open() as connection:
             columns = tuple(row[1] for row in connection.execute("pragma table_info(results)"))
             empty = connection.execute("select 1 from sqlite_master").fetchone() is None
-            known = columns in (_STORED, (*_STORED, *_ADDED))
-            if not known and (read_only or not empty):
+            if columns != _COLUMNS and (read_only or not empty):
                 raise self._refusal("Its tables are not those of a store")
-            self._signed = len(columns) != len(_STORED)
             if not read_only:
                 connection.execute("pragma journal_mode = wal")
                 for table in _TABLES:
                     connection.execute(table)
-                if not self._signed:
-                    connection.execute("alter table results add column ran integer")
-                    connection.execute("alter table results add column signature text")
-                    self._signed = True
 
     def add(self, key: str, sweep: str, task: Task, value: Any, seconds: float) -> Result:
         """Record a finished task; it is on disk when this returns.
@@ -133,7 +126,7 @@ class Store:
         )
         with self._write() as (connection, origin):
             before = connection.execute("select ran from results where key = ?", (key,)).fetchone()
-            ran = max(started(connection, key), 1) + (_ran(before[0]) if before else 0)
+            ran = max(started(connection, key), 1) + (check.count("ran", before[0]) if before else 0)
             row = (*row, ran, row_signature((*row, ran)))
             connection.execute(f"insert or replace into results values ({', '.join('?' * len(row))})", row)
             end(connection, key)
@@ -153,8 +146,6 @@ class Store:
     @property
     def unfinished(self) -> int:
         """How often tasks were started of which no result is stored; what those have released is in no row."""
-        if not self._signed:
-            return 0
         with self._open() as connection:
             return connection.execute("select coalesce(sum(ran), 0) from leases").fetchone()[0]
 
@@ -168,10 +159,9 @@ class Store:
         return [result for result in self._select("order by finished") if sweep is None or result.sweep == sweep]
 
     def _select(self, which: str, *values: str) -> list[Result]:
-        columns = ", ".join((*_STORED, *(_ADDED if self._signed else ("1", "null"))))
         with self._open() as connection:
-            rows = connection.execute(f"select {columns} from results {which}", values).fetchall()
-            origin = store_origin(connection) if self._signed and rows else Origin.UNSIGNED
+            rows = connection.execute(f"select {', '.join(_COLUMNS)} from results {which}", values).fetchall()
+            origin = store_origin(connection) if rows else Origin.UNSIGNED
         return [self._result(row, origin) for row in rows]
 
     @contextmanager
@@ -210,12 +200,12 @@ class Store:
             return Result(
                 check.text("sweep", sweep),
                 check.text("function", function),
-                _without_seed(_table(settings)),
+                _table(settings),
                 json_value(value),
                 check.real("seconds", seconds, low=0.0),
                 check.real("finished", finished),
                 _table(used),
-                _ran(ran),
+                check.count("ran", ran),
                 store if origin.trusted else origin,
             )
         except (TypeError, ValueError, RecursionError) as error:
@@ -225,21 +215,11 @@ class Store:
         return InvalidInput(f"store must be a file of results; got {str(self.path)!r}. {str(why).rstrip('.')}.")
 
 
-def _ran(stored: object) -> int:
-    """How often a task was started; stores from before that was counted do not say."""
-    return 1 if stored is None else check.count("ran", stored)
-
-
 def _table(text: str) -> dict[str, Any]:
     found = json_value(text)
     if not isinstance(found, dict):
         raise check.fail("settings and versions", "tables", found)
     return found
-
-
-def _without_seed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a store from before seeds were left out: whoever has the seed can draw the noise again."""
-    return {name: NOT_KEPT if name == "unsafe_seed" else value for name, value in settings.items()}
 
 
 def versions() -> dict[str, str]:
@@ -385,10 +365,7 @@ def remember(signed: tuple[str, int] | None, path: Path) -> None:
 
 
 def _content(connection: sqlite3.Connection) -> dict[str, Any]:
-    try:
-        row = connection.execute("select content from whole").fetchone()
-    except sqlite3.OperationalError:  # a store from before rows were signed
-        return {}
+    row = connection.execute("select content from whole").fetchone()
     found = _parsed(row[0]) if row else {}
     return found if isinstance(found, dict) else {"signature": "damaged"}
 
