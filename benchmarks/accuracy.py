@@ -207,14 +207,14 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def cells(found: dict[str, Any]) -> list[str]:
-    """Lines of a table: mean AUC / accuracy and the deviation of AUC over splits; the best private one in bold."""
+    """Lines of a table at epsilon 1: mean AUC / accuracy, deviation of AUC over splits; the best private one in bold."""
     groups: dict[tuple[str, str, str], list[dict[str, float]]] = {}
     for key, cell in found.items():
         name, level, method, _ = key.split("|")
         groups.setdefault((name, level, method), []).append(cell)
     methods = [each for each in METHODS if any(key[2] == each for key in groups)]
     lines = [f"| table | epsilon | {' | '.join(methods)} |", "|---|---|" + "---|" * len(methods)]
-    rows = sorted({(TABLES.index(name), float(level)) for name, level, _ in groups if level != "inf"})
+    rows = sorted({(TABLES.index(name), float(level)) for name, level, _ in groups if float(level) == 1})
     for place, level in rows:
         name = TABLES[place]
         texts = {each: _text(groups, name, level, each) for each in methods}

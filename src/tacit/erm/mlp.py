@@ -137,7 +137,7 @@ class DPMLPClassifier(PrivateClassifier):
             clip_norm=self.clip_norm,
             noise_multiplier=found.value,
             sample_rate=rate,
-            # Public by the declaration of every estimator; see `tacit.erm.base.PLACES`.
+            # Public by the declaration of every estimator; see `tacit.accounting.PLACES`.
             public_size=len(rows),
             steps=steps,
             ledger=terms.ledger,

@@ -254,7 +254,7 @@ class DPBayesianLogisticRegression(PrivateClassifier, LinearModel):
             clip_norm=self.clip_norm,
             steps=self.steps,
             sample_rate=min(1.0, batch_size / records),
-            # Public by the declaration of every estimator; see `tacit.erm.base.PLACES`.
+            # Public by the declaration of every estimator; see `tacit.accounting.PLACES`.
             public_size=records,
             noise_multiplier=self.noise_multiplier,
             target=terms.target if self.noise_multiplier is None else None,
