@@ -6,9 +6,11 @@ Infinities are spelled "inf". A reader of a file that is being written sees the 
 import json
 import math
 import os
+import platform
 import re
 import secrets
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,17 @@ LARGEST = 64 * 2**20
 _DEEPEST = 100  # tables and lists in each other; a SPEC of nested mechanisms has about ten
 _DIGITS = 40  # of an integer: more than any count has
 _FLOAT = 1100  # characters of a number with a point: the exact decimal form of any double is shorter
+
+
+def versions_of(*packages: str) -> dict[str, str]:
+    """Versions of Python and of those `packages` that are installed, by name."""
+    found = {"python": platform.python_version()}
+    for name in packages:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def json_text(value: object) -> str:

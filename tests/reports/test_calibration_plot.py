@@ -1,4 +1,4 @@
-"""The calibration curve on the card: it ends where the data end, and old cards draw none."""
+"""The calibration curve on the card: it ends where the data end."""
 
 import pytest
 
@@ -6,8 +6,7 @@ from tacit.accounting import Ledger, account
 from tacit.mechanisms import Gaussian
 from tacit.reports import Card
 from tacit.reports.card import page
-from tacit.reports.plots import draw_calibration, drawable
-from tacit.runs.decision_metrics import calibration_curve
+from tacit.reports.plots import draw_calibration
 
 ROWS = [
     {"start": 0.0, "end": 0.1, "predicted": 0.05, "share": 0.1, "low": 0.02, "high": 0.3, "rows": 40},
@@ -40,10 +39,8 @@ def test_the_page_has_the_curve_its_table_and_its_reservation():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [[], [{"predicted": 0.5, "share": 0.5, "rows": 3}]])
-def test_a_card_without_a_band_draws_no_curve(rows):
-    assert "Share of the second class" not in page(card(calibration=rows))
-    assert drawable(rows) == []
+def test_a_card_without_two_classes_draws_no_curve():
+    assert "Share of the second class" not in page(card())
 
 
 def test_points_are_joined_between_neighbouring_bins_only_and_nothing_is_drawn_without_records():
@@ -57,11 +54,3 @@ def test_points_are_joined_between_neighbouring_bins_only_and_nothing_is_drawn_w
     assert [(box.x0, box.x1, box.y0, box.y1) for box in boxes] == [
         (row["start"], row["end"], row["low"], row["high"]) for row in ROWS
     ]
-
-
-def test_rows_of_a_run_are_drawable():
-    import numpy as np
-
-    generator = np.random.default_rng(0)
-    chances = generator.uniform(0, 1, 50)
-    assert len(drawable(calibration_curve(chances, generator.uniform(0, 1, 50) < chances))) >= 8

@@ -19,7 +19,6 @@ from tacit import check
 from tacit.accounting import Account, Ledger, Result
 from tacit.audit import AuditResult
 from tacit.reports import words
-from tacit.reports.plots import drawable
 from tacit.serialization import json_text, plain_values, write_text
 from tacit.standing import Standing
 from tacit.tradeoff import TradeOff
@@ -260,7 +259,7 @@ def _context(card: Card) -> dict[str, Any]:
         "figures": _figures(drawn, card),
         "said_of_figures": said_of_figures([result.tradeoff for result in drawn], card.audits),
         "shares": words.SHARES,
-        "calibration": drawable(card.calibration),
+        "calibration": card.calibration,
         "left_out": [result.tradeoff.source for result in results if result not in drawn],
     }
 
@@ -336,7 +335,7 @@ def _figures(drawn: Sequence[Result], card: Card) -> dict[str, Any]:
 
     from tacit.reports.plots import calibration_svg, detections_svg, errors_svg, training_svg
 
-    shares = drawable(card.calibration)
+    shares = card.calibration
     tradeoffs = [result.tradeoff for result in drawn]
     curve = card.training_curve
     return {

@@ -301,12 +301,6 @@ def _label(tradeoff: TradeOff) -> str:
 
 
 Rows = Sequence[Mapping[str, float]]
-_KEYS = ("start", "end", "predicted", "share", "low", "high")
-
-
-def drawable(rows: Rows) -> Rows:
-    """The rows that have a band; none of a card that was written before there was one."""
-    return [row for row in rows if all(isinstance(row.get(key), int | float) for key in _KEYS)]
 
 
 def calibration_svg(rows: Rows) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import shlex
 import time
 from dataclasses import dataclass
@@ -63,12 +61,10 @@ from tacit.runs.run_signature import (
     origin_of_run,
     sign_run,
 )
-from tacit.serialization import json_text, remove_parts, write_text
+from tacit.serialization import json_text, remove_parts, versions_of, write_text
 from tacit.signing import Origin
 from tacit.standing import Standing
 from tacit.training import save_model
-
-_PACKAGES = ("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
 
 
 @dataclass(frozen=True)
@@ -385,5 +381,6 @@ def _begin(ledger: Ledger, config: Config, dataset: Dataset, charged: RunBudget)
 
 
 def _versions() -> dict[str, str]:
-    installed = {name: importlib.metadata.version(name) for name in _PACKAGES}
-    return {"python": platform.python_version()} | installed | {"noise": compiled.engine()}
+    return versions_of("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn") | {
+        "noise": compiled.engine()
+    }

@@ -14,11 +14,9 @@ import binascii
 import datetime
 import json
 import math
-import platform
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,7 @@ import tacit
 from tacit import check
 from tacit.accounting import Ledger, account
 from tacit.errors import InvalidInput
-from tacit.serialization import json_value, plain_values
+from tacit.serialization import json_value, plain_values, versions_of
 from tacit.signing import code_digest, new_id
 from tacit.statement.keys import AuthorKey, fingerprint
 
@@ -175,13 +173,7 @@ def close(first: float, second: float) -> bool:
 
 def software() -> dict[str, str]:
     """Versions of what computed, and the digest of this package's source."""
-    found = {"tacit": tacit.__version__, "python": platform.python_version(), "package": package_digest()}
-    for name in ("numpy", "scipy", "torch"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    return {"tacit": tacit.__version__, "package": package_digest()} | versions_of("numpy", "scipy", "torch")
 
 
 def package_digest() -> str:

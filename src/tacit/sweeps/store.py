@@ -10,10 +10,8 @@ The signatures of a store: one for each row, and one over all of them, so that n
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import math
-import platform
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -24,7 +22,7 @@ from typing import Any
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.serialization import json_value, plain_values
+from tacit.serialization import json_value, plain_values, versions_of
 from tacit.signing import Origin, latest_count, latest_place, new_id, origin_of, raise_count, signature_of
 from tacit.standing import Standing
 from tacit.sweeps.task import TABLE as LEASES
@@ -46,7 +44,6 @@ _TABLES = (
     # The one signature over all rows.
     "create table if not exists whole (id integer primary key check (id = 1), content text)",
 )
-_PACKAGES = ("tacit", "torch", "numpy", "scipy", "scikit-learn")
 
 
 @dataclass(frozen=True)
@@ -116,6 +113,9 @@ class Store:
             task: that was run.
             value: its result, JSON.
             seconds: that it took.
+
+        Raises:
+            InvalidInput: the store is damaged.
         """
         row = (
             *(key, sweep, task.function),
@@ -224,15 +224,7 @@ def _table(text: str) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Python, the packages that results depend on, and the first digits of this package's `code_fingerprint`."""
-    return {"python": platform.python_version()} | dict(_installed(_PACKAGES)) | {"code": code_fingerprint()[:12]}
-
-
-def _installed(names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for name in names:
-        try:
-            yield name, importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    return versions_of("tacit", "torch", "numpy", "scipy", "scikit-learn") | {"code": code_fingerprint()[:12]}
 
 
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}

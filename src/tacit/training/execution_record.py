@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
@@ -17,8 +15,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from tacit import check
-
-_PACKAGES = ("tacit", "torch", "numpy", "cryptography")
+from tacit.serialization import versions_of
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class ExecutionRecord:
             accumulation="none" if max_physical_batch_size is None else "clipped sums",
             schedule="constant" if scheduler is None else f"{type(scheduler).__name__} per {scheduler_per}",
             threads=torch.get_num_threads(),
-            versions=_versions(),
+            versions=versions_of("tacit", "torch", "numpy", "cryptography"),
             package_hash=package_hash(),
         )
 
@@ -136,10 +133,6 @@ def package_hash() -> str:
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             digest.update(f"{path.relative_to(home).as_posix()} {content}\n".encode())
     return digest.hexdigest()
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES}
 
 
 def _device_of(model: nn.Module) -> str:
