@@ -207,7 +207,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def cells(found: dict[str, Any]) -> list[str]:
-    """Lines of a table at epsilon 1: mean AUC / accuracy, deviation of AUC over splits; the best private one in bold."""
+    """Lines of a table at epsilon 1: mean AUC / accuracy, deviation of AUC over splits; best private one in bold."""
     groups: dict[tuple[str, str, str], list[dict[str, float]]] = {}
     for key, cell in found.items():
         name, level, method, _ = key.split("|")
