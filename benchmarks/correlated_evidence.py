@@ -31,7 +31,7 @@ from tacit.locking import writing
 from tacit.runs import read_config, train
 from tacit.runs.builders import dataset_of, network_of, predictor
 from tacit.runs.config import Config
-from tacit.runs.methods.base import MODEL
+from tacit.runs.run_signature import MODEL
 from tacit.serialization import write_text
 from tacit.training import load_model
 

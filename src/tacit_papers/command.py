@@ -1,5 +1,6 @@
 """`tacit reproduce`: the papers' tables and figures, published value beside ours."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -86,12 +87,10 @@ def command(
     if json:
         print(json_text([row.plain() for row in rows]))
     else:
-        from tacit.reports import reproduction_table
-
         for each in done:
             left = each.planned - len(each.results)
             title = f"{each.paper.key}/{each.item.name}: {each.item.title}" + (f" ({left} runs left)" if left else "")
-            screen().print(reproduction_table(title, [row.plain() for row in each.rows]))
+            screen().print(_table(title, [row.plain() for row in each.rows]))
     if any(row.passed is False for each in done if not _expects_misses(each) for row in each.rows):
         raise typer.Exit(1)
 
@@ -136,3 +135,27 @@ def _list(results: Path, json: bool) -> None:
     for key, rows in listed.items():
         screen().print(f"\n{PAPERS[key].title} ({key}); evidence: {results}/{key}/ITEM.csv")
         screen().print(plain_table([{name: row[name] for name in ("item", "ours", "verdict")} for row in rows]))
+
+
+def _table(title: str, rows: Iterable[Mapping[str, Any]]) -> Any:
+    """Columns published, ours, difference, tolerance, pass; one row for each number, "–" where none is published."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from tacit.reports.tables import STYLES
+    from tacit.reports.words import nearest
+    from tacit.standing import Standing
+
+    names = ("published", "ours", "difference", "tolerance")
+    table = Table("quantity", box=None, title=title, title_justify="left")
+    for heading in names:
+        table.add_column(heading, justify="right")
+    table.add_column("pass")
+    table.add_column("standing")
+    marks = {True: Text("pass", style="green"), False: Text("MISS", style="bold red")}
+    for row in rows:
+        numbers = [nearest(row[name]) if isinstance(row[name], float | int) else "–" for name in names]
+        standing = Standing(str(row["standing"]))
+        label = Text(standing.value, style=STYLES[standing])
+        table.add_row(str(row["quantity"]), *numbers, marks.get(row["pass"], Text("")), label)
+    return table

@@ -25,7 +25,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -73,7 +72,10 @@ def screen(*, stderr: bool = False) -> Console:
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """A callback (stage, done, total) that draws one bar for each stage."""
+    """A callback (stage, done, total) that draws one bar for each stage on stderr.
+
+    None where stderr is no terminal, so that a log holds sentences only.
+    """
     columns = (
         TextColumn("{task.description:<18}", markup=False),
         BarColumn(),
@@ -81,7 +83,8 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with _progress(*columns) as progress:
+    console = screen(stderr=True)
+    with Progress(*columns, console=console, refresh_per_second=4, disable=not console.is_terminal) as progress:
         bars: dict[str, int] = {}
 
         def on_progress(stage: str, done: int, total: int) -> None:
@@ -94,29 +97,9 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def sweep_bar(name: str) -> Iterator[Callable[[int, int, float], None]]:
-    """A callback (done, total, expected seconds left) that draws one bar."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    )
-    with _progress(*columns) as progress:
-        bar = progress.add_task(name, total=None, left="")
-
-        def on_progress(done: int, total: int, seconds_left: float) -> None:
-            minutes, seconds = divmod(round(seconds_left), 60)
-            left = f"about {minutes}:{seconds:02d} left" if done < total else "done"
-            progress.update(bar, completed=done, total=total, left=left)
-
-        yield on_progress
-
-
-def _progress(*columns: ProgressColumn) -> Progress:
-    """Progress bars on stderr; none where stderr is no terminal, so that a log holds sentences only."""
-    console = screen(stderr=True)
-    return Progress(*columns, console=console, refresh_per_second=4, disable=not console.is_terminal)
+    """A callback (done, total, expected seconds left) that draws one bar called `name`."""
+    with progress_bars() as on_progress:
+        yield lambda done, total, seconds_left: on_progress(name, done, total)
 
 
 def presets(incomplete: str) -> list[str]:

@@ -3,7 +3,7 @@
 from tacit.reports.audit_page import audit_files, audit_table_of, write_audit
 from tacit.reports.card import Card, card_table, coarse_seconds, write_card
 from tacit.reports.exports import card_claims, card_markdown, export_card
-from tacit.reports.tables import account_table, audit_table, facts_table, plain_table, reproduction_table, sweep_table
+from tacit.reports.tables import account_table, audit_table, facts_table, plain_table, sweep_table
 
 __all__ = [
     "Card",
@@ -18,7 +18,6 @@ __all__ = [
     "export_card",
     "facts_table",
     "plain_table",
-    "reproduction_table",
     "sweep_table",
     "write_audit",
     "write_card",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tacit import check
@@ -104,33 +104,6 @@ def audit_table(audits: Sequence[AuditResult]) -> Table:
             words.upward(audit.detectable_epsilon, 3),
         )
     return table
-
-
-def reproduction_table(title: str, rows: Iterable[Mapping[str, object]]) -> Table:
-    """Columns published, ours, difference, tolerance, pass; one row for each number, "–" where none is published."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("quantity", box=None, title=title, title_justify="left")
-    for heading in ("published", "ours", "difference", "tolerance"):
-        table.add_column(heading, justify="right")
-    table.add_column("pass")
-    table.add_column("standing")
-    marks = {True: Text("pass", style="green"), False: Text("MISS", style="bold red"), None: Text("")}
-    for row in rows:
-        numbers = [_number(row[name]) for name in ("published", "ours", "difference", "tolerance")]
-        standing = Standing(str(row["standing"]))
-        label = Text(standing.value, style=STYLES[standing])
-        table.add_row(str(row["quantity"]), *numbers, marks[_known(row["pass"])], label)
-    return table
-
-
-def _known(passed: object) -> bool | None:
-    return passed if isinstance(passed, bool) else None
-
-
-def _number(value: object) -> str:
-    return words.nearest(value) if isinstance(value, float | int) else "–"
 
 
 def plain_table(rows: Sequence[Mapping[str, object]]) -> Table:
