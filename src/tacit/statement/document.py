@@ -177,9 +177,9 @@ def software() -> dict[str, str]:
 
 
 def package_digest() -> str:
-    """SHA-256 over the source files of this package in order of their names."""
+    """SHA-256 over the source files and tables of this package in order of their names."""
     root = Path(tacit.__file__).parent
-    return code_digest(sorted(root.rglob("*.py")))
+    return code_digest(sorted([*root.rglob("*.py"), *root.rglob("*.toml")]))
 
 
 STATEMENT = "application/vnd.tacit.statement.v1+json"

@@ -89,10 +89,10 @@ def _keyed(secret: dict[str, Any]) -> str:
 
 @cache
 def code_fingerprint() -> str:
-    """SHA-256 of the package's source, without the rooms that only present results."""
+    """SHA-256 of the package's source and tables, without the rooms that only present results."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted([*root.rglob("*.py"), *root.rglob("*.toml")]):
         if path.relative_to(root).parts[0] not in _WORDS_ONLY:
             digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
