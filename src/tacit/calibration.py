@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tacit import accounting, check
 from tacit.accounting import Accountant, Ledger, read_spec
-from tacit.accounting.sketched import Sketched
+from tacit.accounting.pld.accountant import Sketched
 from tacit.errors import InvalidInput, TacitError
 from tacit.mechanisms import Gaussian, Mechanism
 from tacit.relation import Relation

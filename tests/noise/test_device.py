@@ -14,8 +14,8 @@ from tacit.clipping import clip_of
 from tacit.errors import InvalidInput
 from tacit.gradients import FlatGradient
 from tacit.noise import SecureStream, SeededStream, compiled, device
-from tacit.noise.box_muller import Cell
 from tacit.noise.rounded_gaussian import _by_intervals
+from tacit.noise.rounded_radial import Cell
 from tacit.training.release import NoisyMean
 
 KEY = torch.arange(1, 9, dtype=torch.int32) * 0x1E3779B9

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import kstest
 
 from tacit.noise import NORMAL_ERROR, SeededStream, near_gaussian
-from tacit.noise.box_muller import INNER, Cell, box_muller, by_extension, inside
+from tacit.noise.rounded_radial import INNER, Cell, box_muller, by_extension, inside
 
 
 def ends(word, angle, sine):

@@ -9,8 +9,8 @@ from scipy import stats
 
 from tacit.errors import InvalidInput
 from tacit.noise import SecureStream, SeededStream, compiled
-from tacit.noise.box_muller import Cell, interval, normals_of
 from tacit.noise.rounded_gaussian import grid_of, rounded_gaussian
+from tacit.noise.rounded_radial import Cell, interval, normals_of
 
 module = sys.modules[rounded_gaussian.__module__]  # the package exports the function under the name of its module
 _ALARM = 1e-6

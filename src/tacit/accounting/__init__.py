@@ -7,8 +7,7 @@ theorem and the classical composition theorems.
 from tacit.accounting.adaptivity import Slots
 from tacit.accounting.base import Accountant
 from tacit.accounting.claims import Claim
-from tacit.accounting.entry import Entry, unpaid
-from tacit.accounting.facts import FACTS, FLOATING, Fact, Facts, How
+from tacit.accounting.facts import FACTS, FLOATING, Entry, Fact, Facts, How, unpaid
 from tacit.accounting.filters import Filter, Odometer
 from tacit.accounting.heuristic import last_iterate_heuristic
 from tacit.accounting.ledger import DECLARED_SIZE, PLACES, PUBLIC_SIZE, Ledger

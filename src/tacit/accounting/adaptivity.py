@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
-from tacit.accounting.entry import Entry
-from tacit.accounting.facts import Facts
+from tacit.accounting.facts import Entry, Facts
 from tacit.mechanisms import Gaussian, Mechanism, Menu, Poisson
 from tacit.relation import Relation
 from tacit.standing import Standing

@@ -2,6 +2,10 @@
 
 Basic composition: Dwork, Kenthapadi, McSherry, Mironov & Naor 2006. Advanced composition: Dwork, Rothblum & Vadhan
 2010. Optimal composition: Kairouz, Oh & Viswanath 2015.
+
+The central limit theorem for f-DP (Bu, Dong, Long & Su 2020).
+
+Concentrated differential privacy: zCDP (Bun & Steinke 2016) and mean-concentrated (Dwork & Rothblum 2016).
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from tacit.accounting.pld.accountant import Pld
 from tacit.mechanisms import Approximate, Compose, Gaussian, Mechanism, ObjectivePerturbation
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import Curve, EpsilonCurve, GaussianCurve
+from tacit.tradeoff import Curve, EpsilonCurve, GaussianCurve, ProfileCurve
 from tacit.tradeoff.gaussian import gaussian_delta
 
 EpsilonRule = Callable[[Mechanism, float, Relation], float]
@@ -205,3 +209,63 @@ def joint(mechanism: Mechanism, relation: Relation) -> JointCurve | None:
     if not isinstance(objective, ObjectivePerturbation) or not isinstance(rounding, Gaussian):
         return None
     return JointCurve(objective, rounding.mu(relation), relation)
+
+
+class Clt(Accountant):
+    """The Gaussian limit of the composed trade-off function, mu = p sqrt(T (e^{1/sigma^2} - 1)).
+
+    Theorem 5 of Bu et al.: a limit as p sqrt(T) tends to a constant, without any bound on the error at finite
+    T. It lies below the exact epsilon on most published rows; it is never a bound.
+    """
+
+    name: ClassVar[str] = "clt"
+    standing: ClassVar[Standing] = Standing.ASYMPTOTIC
+
+    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """G_mu of the limit."""
+        return GaussianCurve(math.sqrt(mechanism.clt_mu_squared(relation)))
+
+
+class ZcdpCurve(ProfileCurve):
+    """Profile delta(eps) = e^{-(eps - rho)^2 / (4 rho)} for eps >= rho (Bun & Steinke 2016, Proposition 1.3)."""
+
+    def __init__(self, rho: float):
+        self._rho = rho
+        super().__init__(lambda epsilon: math.exp(-((epsilon - rho) ** 2) / (4 * rho)) if epsilon > rho else 1.0)
+
+    def epsilon(self, delta: float) -> float:
+        """Epsilon = rho + 2 sqrt(rho log(1/delta)), the inverse in closed form."""
+        if delta >= 1.0:
+            return 0.0
+        if delta == 0.0 or math.isinf(self._rho):
+            return math.inf if self._rho else 0.0
+        return self._rho + 2 * math.sqrt(self._rho * math.log(1 / delta))
+
+
+class Zcdp(Accountant):
+    """Sum of rho. Subsampling does not amplify zCDP, so sampled steps count in full."""
+
+    name: ClassVar[str] = "zcdp"
+    standing: ClassVar[Standing] = Standing.PROVEN
+
+    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """The curve of the summed rho."""
+        return ZcdpCurve(mechanism.zcdp(relation))
+
+
+class Cdp(Accountant):
+    """Epsilon = mean + deviation sqrt(2 log(1/delta)), the tail of a subgaussian privacy loss."""
+
+    name: ClassVar[str] = "cdp"
+    standing: ClassVar[Standing] = Standing.PROVEN
+
+    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """The tail of the summed mean and deviation."""
+        mean, deviation = mechanism.cdp(relation)
+
+        def epsilon_at(delta: float) -> float:
+            if delta <= 0.0 or math.isinf(mean):
+                return math.inf
+            return mean + deviation * math.sqrt(2 * math.log(1 / delta))
+
+        return EpsilonCurve(epsilon_at)

@@ -3,6 +3,8 @@
 A fact is `enforced` by construction or a theorem, `checked` on the run itself (how often, last at which step),
 `declared` by name by the user, or `assumed`; `STANDINGS` says what each leaves of the word `proven`. A check is a test
 of stated power, not a proof; it guards against mistakes, not against a programmer who evades it.
+
+`Entry`: one mechanism of a ledger, and how often it ran.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from tacit import check
+from tacit.mechanisms import Mechanism
 from tacit.standing import Standing
 
 
@@ -351,3 +354,33 @@ def _one(first: Fact | None, second: Fact) -> Fact:
     sentences = "; ".join(dict.fromkeys(part for fact in (first, second) for part in fact.says.split("; ") if part))
     last = first.last_step if second.last_step is None else second.last_step
     return replace(second, times=first.times + second.times, last_step=last, says=sentences)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One mechanism, how often it ran, and why.
+
+    Attributes:
+        mechanism: the mechanism.
+        steps: number of times that it ran, >= 1.
+        note: reason of the entry.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> Entry(Gaussian(1.0), 3).steps
+        3
+    """
+
+    mechanism: Mechanism
+    steps: int
+    note: str = ""
+
+
+def unpaid(what: str) -> str:
+    """The assumption behind every number of a run that read `what` from its data without a privacy cost.
+
+    Example:
+        >>> unpaid("class counts")
+        'Read from the data without being paid for: class counts'
+    """
+    return f"Read from the data without being paid for: {what}"

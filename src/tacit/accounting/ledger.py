@@ -12,8 +12,7 @@ from typing import Any, Self
 
 from tacit import check
 from tacit.accounting.adaptivity import FIXED, LATER, OUTSIDE, SCOPES, Choices, scope_of
-from tacit.accounting.entry import Entry, unpaid
-from tacit.accounting.facts import Fact, Facts
+from tacit.accounting.facts import Entry, Fact, Facts, unpaid
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Mechanism, from_spec
 from tacit.mechanisms.spec import mechanism_rows, read_spec

@@ -12,12 +12,13 @@ from tacit.accounting.bayesian import Bayesian
 from tacit.accounting.classical import (
     Advanced,
     AdvancedJayaramanEvans,
+    Cdp,
+    Clt,
     Naive,
     NaiveJayaramanEvans,
     Optimal,
+    Zcdp,
 )
-from tacit.accounting.clt import Clt
-from tacit.accounting.concentrated import Cdp, Zcdp
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.pld.accountant import Pld
 from tacit.accounting.renyi import Generic, GenericSound, Moments, Rdp, RdpJayaramanEvans

@@ -13,9 +13,8 @@ from typing import Any
 from tacit import __version__, check
 from tacit.budget.dataset import DatasetBudget
 from tacit.budget.records import mechanisms
-from tacit.budget.scopes import Scope
+from tacit.budget.scopes import Scope, in_words, reached
 from tacit.budget.store import Row
-from tacit.budget.targets import in_words, reached
 from tacit.budget.totals import odometer_in_words
 from tacit.serialization import json_text
 from tacit.tradeoff import Epsilon
@@ -144,7 +143,7 @@ def _says(row: Row, labels: dict[str, str]) -> str:
         within = "" if scope.budget is None else f" of {in_words(scope.budget)}"
         return f"{body['relation']}, unit {body['unit']}, scope {scope.says}{within}"
     if row.kind == "cap":
-        from tacit.budget.targets import target_from_spec
+        from tacit.budget.scopes import target_from_spec
 
         return in_words(target_from_spec(body))
     if row.kind == "reserve":

@@ -12,9 +12,8 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.accounting.adaptivity import FOLLOWING, PAST_PLAN
 from tacit.accounting.facts import Facts
-from tacit.budget.scopes import Scope
+from tacit.budget.scopes import Scope, target_from_spec
 from tacit.budget.store import Row
-from tacit.budget.targets import target_from_spec
 from tacit.mechanisms import Mechanism, from_spec
 from tacit.standing import Standing
 from tacit.tradeoff import Target

@@ -9,8 +9,7 @@ from tacit import accounting
 from tacit.accounting import Ledger
 from tacit.accounting.adaptivity import FIXED
 from tacit.budget.records import ABANDONED, Held, Known, Steps, mechanisms
-from tacit.budget.scopes import least_noise, used
-from tacit.budget.targets import in_words, reached
+from tacit.budget.scopes import in_words, least_noise, reached, used
 from tacit.errors import BudgetExceeded, InvalidInput, Refused
 from tacit.mechanisms import Compose, Gaussian, Mechanism, Parallel
 from tacit.standing import Standing

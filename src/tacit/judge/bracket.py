@@ -18,9 +18,8 @@ from flint import arb, ctx
 from tacit import check
 from tacit.judge import contour, finite_laws
 from tacit.judge.contour import Question
-from tacit.judge.errors import NotDecided
 from tacit.judge.finite_laws import AtomLaw, LaplaceSum
-from tacit.judge.sampled_gaussian import Change, SampledGaussian
+from tacit.judge.sampled_gaussian import Change, NotDecided, SampledGaussian
 from tacit.mechanisms import (
     Compose,
     DiscreteGaussian,

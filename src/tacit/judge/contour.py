@@ -17,9 +17,8 @@ from functools import partial
 import numpy as np
 from flint import acb, arb, ctx
 
-from tacit.judge.errors import NotDecided
 from tacit.judge.finite_laws import AtomLaw, LaplaceSum
-from tacit.judge.sampled_gaussian import Cut, Line, SampledGaussian
+from tacit.judge.sampled_gaussian import Cut, Line, NotDecided, SampledGaussian
 from tacit.judge.usual_part import UsualPart
 
 _MOST_POINTS = 150_000

@@ -14,7 +14,7 @@ from itertools import product
 
 from flint import acb, arb, arb_poly, ctx
 
-from tacit.judge.errors import NotDecided
+from tacit.judge.sampled_gaussian import NotDecided
 
 _MOST_ATOMS = 150_000
 _MOST_TERMS = 400_000

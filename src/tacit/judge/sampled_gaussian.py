@@ -4,6 +4,8 @@ With w(x) = sum_j Bin(k, q)(j) e^{(2 j x - j^2) / (2 sigma^2)} and x ~ N(0, sigm
 p = 1 + s, n = 0 for a group that is removed, p = -s, n = 0 for one that is added, p = 1 + s, n = -s for one that is
 replaced. The line is moved to Im x = a, where |e^{iyL}| = e^{-y arg} <= 1: the number of nodes does not grow with y,
 and the same sum of moduli bounds the moment for every larger y. Derivation: docs/judge.md.
+
+Reason why a bracket is neither confirmed nor refuted.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ import numpy as np
 from flint import acb, acb_mat, arb
 from scipy.special import gammaln, log_ndtr
 
-from tacit.judge.errors import NotDecided
+
+class NotDecided(Exception):
+    """The ways of the judge do not reach this question."""
+
 
 Change = Literal["removed", "added", "replaced"]
 _MOST_NODES = 20_000

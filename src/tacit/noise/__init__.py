@@ -1,9 +1,15 @@
 """The only place that draws privacy noise: streams of secret bits and the noises made from them."""
 
-from tacit.noise.box_muller import NORMAL_ERROR, near_gaussian
 from tacit.noise.choice import gaussian, gumbel, laplace
 from tacit.noise.rounded_gaussian import rounded_gaussian
-from tacit.noise.rounded_radial import longest_radial, near_radial, radial_error, rounded_radial
+from tacit.noise.rounded_radial import (
+    NORMAL_ERROR,
+    longest_radial,
+    near_gaussian,
+    near_radial,
+    radial_error,
+    rounded_radial,
+)
 from tacit.noise.stream import SecureStream, SeededStream, Stream
 
 __all__ = [

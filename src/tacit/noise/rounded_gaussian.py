@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.noise import compiled
-from tacit.noise.box_muller import Cell, box_muller, floor_of, interval, normals_of
+from tacit.noise.rounded_radial import Cell, box_muller, floor_of, interval, normals_of
 from tacit.noise.stream import Refinement, Stream
 
 _BLOCK = 2**15  # values at a time, whose pairs are both in the block: every buffer stays in the second-level cache

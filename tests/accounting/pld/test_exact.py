@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tacit.accounting.pld.cumulants import cumulants_of
+from tacit.accounting.pld.discrete_cumulants import cumulants_of
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.inversion import saddle_line

@@ -4,7 +4,7 @@ import pytest
 
 from tacit.accounting import Ledger, account, accountant
 from tacit.accounting.pld.dispatch import Dispatch
-from tacit.accounting.pld.few_samples import FewSamples, few_samples
+from tacit.accounting.pld.simple_bounds import FewSamples, few_samples
 from tacit.mechanisms import Gaussian
 from tacit.mechanisms.pairs import SampledGaussianPair
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from tacit.accounting.pld.accountant import Pld
-from tacit.accounting.pld.cumulants import cumulants_of
-from tacit.accounting.pld.discrete_cumulants import MixtureCumulant
+from tacit.accounting.pld.discrete_cumulants import MixtureCumulant, cumulants_of
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.intervals import Contradiction, intersection

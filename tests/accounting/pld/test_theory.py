@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from scipy.special import ndtr
 
 from tacit.accounting.pld import rounding
-from tacit.accounting.pld.cumulants import cumulants_of
+from tacit.accounting.pld.discrete_cumulants import cumulants_of
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.gaussian_cover import gaussian_bounds
 from tacit.accounting.pld.intervals import Contradiction

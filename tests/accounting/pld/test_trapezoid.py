@@ -9,7 +9,7 @@ from scipy.special import ndtr
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.inversion import SaddleLine
 from tacit.accounting.pld.quadrature import on_line
-from tacit.accounting.pld.trapezoid import choose_strip, midpoints, strips
+from tacit.accounting.pld.sampled_cumulant import choose_strip, midpoints, strips
 from tacit.mechanisms.pairs import GaussianReplacePair, SampledGaussianPair
 
 ENDS = (-11.0, 11.0)

@@ -7,7 +7,7 @@ from hypothesis import strategies as some
 from scipy.stats import binom
 
 from tacit.accounting import accountant
-from tacit.accounting.pld.type_two_error import type_two_error
+from tacit.accounting.pld.bracket import type_two_error
 from tacit.mechanisms import Gaussian, RandomizedResponse
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta
 

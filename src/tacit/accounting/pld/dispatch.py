@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from tacit.accounting.pld.cumulants import cumulants_of
+from tacit.accounting.pld.discrete_cumulants import cumulants_of
 from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.intervals import (
     ALLOWANCE,

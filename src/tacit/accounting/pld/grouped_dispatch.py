@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from tacit.accounting.pld.dispatch import Dispatch
-from tacit.accounting.pld.noise_groups import Parts, grouped_by_noise
+from tacit.accounting.pld.fft import Parts, grouped_by_noise
 from tacit.mechanisms.pairs import LaplacePair, Pair
 
 _ROUNDED = 1e-13  # Relative rounding of the moved loss, a sum of as many products as there are unlike steps.

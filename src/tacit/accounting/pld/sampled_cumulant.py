@@ -1,18 +1,264 @@
-"""The cumulant of a Poisson-subsampled Gaussian step, by the trapezoid rule over its noise."""
+"""The cumulant of a Poisson-subsampled Gaussian step, by the trapezoid rule over its noise.
+
+Trapezoid rules over the noise of Poisson-subsampled Gaussian steps, with a bound on their error.
+
+The error of the rule is a contour integral around a strip (THEORY.md, Theorem 6.2; Trefethen & Weideman 2014, Theorem
+5.1, for the lines; the ends are ours). `Strip` bounds it; `choose_strip` looks for a coarse rule.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
+from scipy.special import ndtr
 
-from tacit.accounting.pld.decay import ROUNDED, log_decay, tilted_masses
-from tacit.accounting.pld.node_sums import direct_moment, line_units, moment_rounding, shifted_sum
-from tacit.accounting.pld.quadrature import TailWeight, on_line
-from tacit.accounting.pld.step_cumulants import StepCumulant, Unsuitable, logarithm_of
-from tacit.accounting.pld.trapezoid import choose_strip, mass_outside, midpoints, noise_cells, strips
+from tacit.accounting.pld.quadrature import (
+    ROUNDED,
+    TailWeight,
+    direct_moment,
+    line_units,
+    log_decay,
+    mixes,
+    moment_rounding,
+    on_line,
+    posterior,
+    shifted_sum,
+)
+from tacit.accounting.pld.step_cumulants import StepCumulant, Unsuitable, logarithm_of, nearer_tails, tilted_masses
 from tacit.mechanisms.pairs import SampledGaussian
-from tacit.mechanisms.pairs.base import exponential_tilt, weighted_mean_and_variance
+from tacit.mechanisms.pairs.base import between, exponential_tilt, weighted_mean_and_variance
+
+_CLEAR = 0.97  # Share of pi sigma, where the logarithm has its cut, up to which strips reach.
+_DEPTHS = np.array([0.1, 0.2, 0.4, 0.65, 0.95])  # Depths of strips to try, as shares of that or of `_DEEPEST`.
+_DEEPEST, _HIGHEST_LINE = 3.0, 1.6  # Deepest strip and highest line of nodes to try.
+_SOFT_STRIP = 8.0  # The same in softnesses of a weight.
+_GROWTH = 5.0  # log of how much larger than the moment a raised integrand may be: two digits of rounding.
+_RAISES = np.array([0.0, 1.0])  # Heights to try, in depths of the strip.
+_MET = 6.0  # log of how much the ends of a strip may add to the error that is aimed at before another one is taken.
+_OUTSIDE, _CELLS_OUTSIDE = 0.25, 64  # Cells of noise outside of an interval, each with its largest share.
+_CELL = 0.4  # Width of the cells in which integrands are bounded, in min(1, sigma); any width gives a bound.
+
+Bounded = tuple[np.ndarray, ...]
+
+
+class Strip:
+    """A bound on how far a trapezoid rule with nodes on one line misses its integral over [low, high] (Theorem 6.2).
+
+    Over the two lines at `depth` from the nodes the integrand is bounded cell by cell, and over the two ends of the
+    strip by its value on the real line. The nodes are the midpoints of equal steps between the ends.
+    """
+
+    def __init__(self, depth: float, height: float, width: float, lines: Bounded, ends: Bounded):
+        """The strip between height - depth and height + depth, from what `strips` finds about its sides.
+
+        Args:
+            depth: half the height of the strip, > 0.
+            height: height of the nodes.
+            width: width of the cells of its two lines.
+            lines: logs of the integrand, its slopes and curvatures in the cells of both lines.
+            ends: logs of the integrand at the two ends.
+        """
+        self.depth, self.height = depth, height
+        self._width, self._lines, self._ends = width, lines, ends
+        self._raised = abs(height)
+        self._at = lru_cache(maxsize=None)(self._log_integrals)
+
+    def log_integrals(self, theta: float) -> float:
+        """Return log of a bound on the integrals of |g| over both lines."""
+        return self._at(theta)
+
+    def _log_integrals(self, theta: float) -> float:
+        value, loss, slope, loss_slope, bend, tilted_bend = self._lines
+        rise = (slope + theta * loss_slope) * self._width / 2
+        bent = np.maximum(bend + abs(theta) * tilted_bend, 0.0) * self._width**2 / 8
+        exponent = value + theta * loss + rise**2 / 6 + bent
+        top = float(exponent.max())
+        return top + float(np.log(np.exp(exponent - top).sum() * self._width))
+
+    def log_error(self, theta: float, step: float) -> float:
+        """Return log of a bound on the error of the rule of this step in the moment at `theta`."""
+        log_mass, loss, falls = self._ends
+        vertical = float(np.logaddexp.reduce(log_mass + theta * loss + max(theta, 0.0) * falls))
+        vertical += float(np.log(step + self._raised))
+        return float(np.logaddexp(self.log_integrals(theta) + self.log_kernel(step), vertical))
+
+    def log_kernel(self, step: float) -> float:
+        """Return -log(e^(2 pi depth / step) - 1)."""
+        exponent = 2 * np.pi * self.depth / step
+        return -exponent - float(np.log(-np.expm1(-exponent)))
+
+    def step_for(self, theta: float, log_error: float) -> float:
+        """Return the step at which the two lines contribute e^`log_error`."""
+        need = max(self.log_integrals(theta) - log_error + float(np.log(2.0)), 1.0)
+        return 2 * np.pi * self.depth / need
+
+
+def strips(
+    pair: SampledGaussian, ends: tuple[float, float], shapes: Sequence[tuple[float, float]], *, largest_t: float = 0.0,
+    tail_weight: TailWeight | None = None,
+) -> list[Strip]:  # fmt: skip
+    """The strips of several (depth, height), all at once.
+
+    Args:
+        pair: a Poisson-subsampled Gaussian step.
+        ends: (low, high), the interval of the integral.
+        shapes: half the height of each strip, > 0, and the height of its nodes with the sign of the loss: 0 or at
+            least the depth.
+        largest_t: largest frequency, >= 0.
+        tail_weight: share of every outcome that is taken; all by default.
+    """
+    depth, height = (np.array(values)[:, None] for values in zip(*shapes, strict=True))
+    # |e^{i t loss}| <= 1 where Im z has the sign of the loss, the side of raised nodes; of nodes on the real line it
+    # grows with t on the other side.
+    away = pair.loss_sign * depth
+    against = np.where(height == 0, largest_t, 0.0)
+    lines = _cells(pair, ends, np.stack([height + away, height - away]), np.stack([0 * against, against]), tail_weight)
+    sides = _vertical(pair, ends, np.abs(height) + depth, against, tail_weight)
+    width = _real_cells(pair, ends)[1]
+    return [
+        Strip(d, h, width, tuple(value[..., k, :] for value in lines), tuple(value[k] for value in sides))
+        for k, (d, h) in enumerate(shapes)
+    ]
+
+
+def _cells(
+    pair: SampledGaussian, ends: tuple[float, float], height: np.ndarray, t: np.ndarray, tail_weight: TailWeight | None
+) -> Bounded:
+    """Log of the modulus, its slope and its curvature in each cell, each at tilt 0 and what a unit of tilt adds."""
+    u, width, bends = _real_cells(pair, ends)
+    z = u + 1j * height
+    mixed = mixes(pair, z)
+    weights = [np.exp(np.log(pair.rate) + y - mix) for y, mix in mixed]
+    signs, base = _exponents(pair)
+    loss = mixed[0][1] * signs[0] if len(mixed) == 1 else mixed[0][1] - mixed[1][1]
+    value = np.real(-(z**2) / 2 + base * mixed[0][1]) - 0.5 * np.log(2 * np.pi) - t * np.imag(loss)
+    bend = bends / np.cos(height / (2 * pair.sigma)) ** 2
+    loss_slope = np.tensordot(signs, weights, 1) / pair.sigma
+    slope = -u + base * np.real(weights[0]) / pair.sigma - t * np.imag(loss_slope)
+    if tail_weight:
+        value = value + tail_weight.log_most(u, width / 2) + tail_weight.growth(height)
+    return value, np.real(loss), slope, np.real(loss_slope), (base + t) * bend - 1.0, bend
+
+
+def _vertical(
+    pair: SampledGaussian, ends: tuple[float, float], top: np.ndarray, t: np.ndarray, tail_weight: TailWeight | None
+) -> Bounded:
+    """Log of the modulus at most on the ends of a strip that reaches to `top`, and what a unit of tilt adds to it."""
+    place = np.array(ends)
+    line = on_line(pair, place, 1.0, 0.0, tail_weight=tail_weight)
+    angle = top / pair.sigma
+    growth = top**2 / 2 + (tail_weight.growth(top) if tail_weight else 0.0) + np.zeros(2)
+    falls = np.zeros((len(top), 2))
+    for sign in (1.0, -1.0)[: 2 if pair.symmetric else 1]:
+        weight = np.real(posterior(pair, sign * place)[0])
+        # A mixture 1 + r e^{ia} has the argument a at most, and a r / (1 - r) where r < 1.
+        turn = np.where(weight < 0.5, weight / np.maximum(1 - 2 * weight, np.finfo(float).tiny), 1.0)
+        growth = growth + t * angle * np.minimum(turn, 1.0)
+        if sign < 0 or (not pair.symmetric and pair.loss_sign < 0):
+            # It is divided by, and falls to max(cos(a / 2), |1 - r| / (1 + r)) of its value at a = 0.
+            falls = -np.log(np.maximum(np.cos(angle / 2), np.abs(1 - 2 * weight)))
+    return line.log_mass + growth, line.loss + 0 * growth, falls
+
+
+def choose_strip(
+    pair: SampledGaussian, theta: float, log_moment: float, ends: tuple[float, float],
+    largest_t: float, log_tolerance: float, tail_weight: TailWeight | None = None,
+) -> tuple[float, Strip]:  # fmt: skip
+    """The coarsest trapezoid rule whose error, relative to the moment, is about e^log_tolerance, and its strip.
+
+    The integrand holds e^{i t loss}, which falls on one side of the real line for every t >= 0: raising the nodes to
+    that side makes the error independent of t.
+
+    Args:
+        pair: a Poisson-subsampled Gaussian step.
+        theta: tilt, >= 0.
+        log_moment: log E e^{theta loss}, of the moment that the error is relative to.
+        ends: interval of the integral.
+        largest_t: largest frequency, >= 0.
+        log_tolerance: log of the relative error, < 0.
+        tail_weight: share of every outcome that is taken; all by default.
+    """
+    raises = _RAISES if largest_t > 0 else _RAISES[:1]
+    clear = _CLEAR * np.pi * pair.sigma
+    deepest = min(clear, _DEEPEST, _SOFT_STRIP * tail_weight.softness if tail_weight else np.inf)
+    shapes = [(depth, depth * share) for depth in (deepest * _DEPTHS).tolist() for share in raises.tolist()]
+    shapes = [(d, pair.loss_sign * h) for d, h in shapes if d + h <= clear and h <= _HIGHEST_LINE]
+    found: list[tuple[bool, float, Strip]] = []
+    for strip in strips(pair, ends, shapes, largest_t=largest_t, tail_weight=tail_weight):
+        if strip.height and strip.log_integrals(theta) > log_moment + _GROWTH:
+            continue
+        step = strip.step_for(theta, log_moment + log_tolerance)
+        met = strip.log_error(theta, step) <= log_moment + log_tolerance + _MET
+        found.append((met, step, strip))
+    _, step, strip = max(found, key=lambda each: each[:2])
+    return step, strip
+
+
+def midpoints(ends: tuple[float, float], step: float) -> tuple[np.ndarray, float]:
+    """The midpoints of equal steps between the ends, at most `step` long, and their length."""
+    count = max(int(np.ceil((ends[1] - ends[0]) / step)), 1)
+    length = (ends[1] - ends[0]) / count
+    return ends[0] + length * (np.arange(count) + 0.5), length
+
+
+def noise_cells(pair: SampledGaussian, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Losses at the edges `u` of cells of the noise, and P and Q of the cells: their masses, and their nearer tails."""
+    sides = [(ndtr(u - shift / pair.sigma), ndtr(shift / pair.sigma - u)) for shift in (0.0, 1.0, -1.0)]
+    base, up, down = (np.array([between(*each)[1:-1], nearer_tails(*each)]) for each in sides)
+    up, down = ((1 - pair.rate) * base + pair.rate * moved for moved in (up, down))
+    loss = on_line(pair, u, 1.0, 0.0).loss
+    if pair.symmetric:
+        return loss, up, down
+    return (loss, up, base) if pair.loss_sign > 0 else (loss, base, up)
+
+
+def mass_outside(
+    pair: SampledGaussian, ends: tuple[float, float], tail_weight: TailWeight | None
+) -> tuple[float, float]:
+    """P- and Q-mass of the noise outside of the ends, weighted, at most."""
+    steps = _OUTSIDE * np.arange(_CELLS_OUTSIDE + 1)
+    found = np.zeros(3)
+    for sign, end in zip((1, -1), ends, strict=True):
+        edges = end - sign * steps  # Away from the interval.
+        shares = np.ones(len(steps))
+        if tail_weight:
+            shares[:-1] = np.exp(tail_weight.log_most((edges[:-1] + edges[1:]) / 2, _OUTSIDE / 2))
+            # The first share falls with u and the other one rises at first: the last edge bounds the rest.
+            rest = (sign < 0) == (tail_weight.end is None)
+            shares[-1] = np.exp(tail_weight.log_most(edges[-1:], 0.0)[0]) if rest else 1.0
+        for k, shift in enumerate((0.0, 1.0, -1.0)):
+            far = sign * (edges - shift / pair.sigma)
+            masses = np.minimum(ndtr(far), np.append(ndtr(-far[1:]), 1.0))
+            masses = masses if tail_weight else masses[:1]
+            found[k] += float(shares[: len(masses)] @ masses)
+    rate = pair.rate
+    up, down = ((1 - rate) * found[0] + rate * moved for moved in found[1:])
+    if pair.symmetric:
+        return up, down
+    return (up, found[0]) if pair.loss_sign > 0 else (found[0], up)
+
+
+def _exponents(pair: SampledGaussian) -> tuple[tuple[float, ...], float]:
+    """What a unit of loss adds to the exponents of the mixtures of `_posterior`, and what the P-mass adds to the first.
+
+    Signs are those of the derivative in z: the second mixture falls with z and is divided by.
+    """
+    if pair.symmetric:
+        return (1.0, 1.0), 1.0
+    return ((1.0,), 1.0) if pair.loss_sign > 0 else ((-1.0,), 0.0)
+
+
+@lru_cache(maxsize=64)
+def _real_cells(pair: SampledGaussian, ends: tuple[float, float]) -> tuple[np.ndarray, float, np.ndarray]:
+    """Middles of cells between the ends, their width, and a bound on the curvature of all mixtures within each."""
+    count = max(int(np.ceil((ends[1] - ends[0]) / min(_CELL, _CELL * pair.sigma))), 1)
+    width = (ends[1] - ends[0]) / count
+    u = ends[0] + width * (np.arange(count) + 0.5)
+    found = [np.real(w) * (1 - np.real(w)) for w in posterior(pair, u + 0j)]
+    return u, width, sum(found, np.zeros(count)) * np.exp(width / 2 / pair.sigma) / pair.sigma**2
+
 
 _MOST_NODES = 20_000  # More nodes cost more than a lattice.
 _LOG_TOLERANCE = -36.0  # log of the relative error of all steps at which a rule aims; what it misses is bounded.

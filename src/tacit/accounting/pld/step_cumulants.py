@@ -12,9 +12,9 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from tacit.accounting.pld.node_sums import VOID
-from tacit.accounting.pld.quadrature import log1p
-from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, UNIT
+from tacit.accounting.pld.quadrature import VOID, log1p
+from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, FUNCTION, UNIT, mass_units
+from tacit.accounting.pld.saddle_point import SMALLEST
 
 
 class LossSum(ABC):
@@ -240,6 +240,33 @@ def logarithm_of(change: np.ndarray, error: np.ndarray, steps: int | np.ndarray)
     relative = np.minimum(error / np.maximum(np.abs(1 + change), np.finfo(float).tiny), np.finfo(float).max)
     slack = np.log1p(relative) + UNIT * COMPLEX_LOGARITHM * (np.abs(value) + np.abs(change / (1 + change)))
     return steps * value, steps * slack
+
+
+def tilted_masses(
+    p: np.ndarray, q: np.ndarray, tails: tuple[np.ndarray, np.ndarray], theta: float, log_moment: np.ndarray | float
+) -> np.ndarray:
+    """Lower bounds on the tilted masses E_Q e^{(theta + 1) L} >= q (p / q)^(theta + 1) of cells of masses p and q.
+
+    A mass is a difference of two tails. Where it is small beside them a steep tilt multiplies what it loses.
+
+    Args:
+        p: masses under P, shape (..., cells).
+        q: masses under Q.
+        tails: for P and for Q, the smaller tail of the distribution at the cell, the larger of its two edges.
+        theta: the tilt.
+        log_moment: log E_P e^{theta L}.
+    """
+    lost = (2 * UNIT * (mass_units(tail) + FUNCTION) * (tail + mass) for tail, mass in zip(tails, (p, q), strict=True))
+    least, most = p - next(lost), q + next(lost)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weights = np.exp(np.log(least) + theta * np.log(least / most) - log_moment)
+    return np.where((least > SMALLEST) & (q > SMALLEST), weights, 0.0)
+
+
+def nearer_tails(below: np.ndarray, above: np.ndarray) -> np.ndarray:
+    """The smaller of both tails at the edges of cells, the larger of a cell's two edges, shape (..., cells)."""
+    near = np.minimum(below, above)
+    return np.maximum(near[..., :-1], near[..., 1:])
 
 
 class Summand(Protocol):

@@ -15,8 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tacit.accounting.pld.node_sums import NodeUnits, shifted_sum
-from tacit.accounting.pld.quadrature import SampledGaussian, TailWeight, log1p, weighted_reach
+from tacit.accounting.pld.quadrature import NodeUnits, SampledGaussian, TailWeight, log1p, shifted_sum, weighted_reach
 from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, FUNCTION, MASS, UNIT, mass_units, pairwise_units
 from tacit.accounting.pld.saddle_point import SMALLEST
 from tacit.accounting.pld.sampled_cumulant import SampledGaussianCumulant
