@@ -27,7 +27,7 @@ _ROOMS = {
     "mechanisms/renyi.py": ["tests/mechanisms/test_renyi.py", *_ACCOUNTANTS],
     "mechanisms/subsampling.py": ["tests/mechanisms/test_truncated.py", *_ACCOUNTANTS],
     "noise/": ["tests/noise", "tests/training/test_step.py"],
-    "noise/choice.py": [
+    "noise/discrete.py": [
         "tests/noise",
         "tests/tickets/test_stop.py",
         "tests/tickets/test_select.py",

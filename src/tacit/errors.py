@@ -100,7 +100,7 @@ def told(error: BaseException) -> str:
 _EXTRAS = {
     "train": (
         *("torch", "safetensors", "mpmath", "sklearn", "pandas", "pyarrow", "matplotlib", "jinja2"),
-        *("sqlalchemy", "alembic", "starlette", "uvicorn"),
+        *("sqlalchemy", "starlette", "uvicorn"),
     ),
     "data": ("pooch",),
     "judge": ("flint",),

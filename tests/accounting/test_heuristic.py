@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.accounting import accountant
-from tacit.accounting.heuristic import LinearLossCurve, last_iterate_heuristic
+from tacit.accounting.classical import LinearLossCurve, last_iterate_heuristic
 from tacit.errors import NotABound, Refused
 from tacit.mechanisms import Gaussian, Laplace
 from tacit.tradeoff.gaussian import gaussian_delta

@@ -7,8 +7,8 @@ import pytest
 
 from tacit.accounting import accountant
 from tacit.errors import InvalidInput, Refused
-from tacit.noise import SeededStream, choice
-from tacit.noise.choice import Scores, choice_mechanism, choose, log_probabilities
+from tacit.noise import SeededStream, discrete
+from tacit.noise.discrete import Scores, choice_mechanism, choose, log_probabilities
 from tacit.relation import Relation
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
@@ -105,10 +105,10 @@ def test_bad_input(act, sentence):
 
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 def test_a_rate_that_costs_more_than_epsilon_is_refused(monkeypatch, relation):
-    rate = choice._rate
+    rate = discrete._rate
     scores = counts(90, 80)
     for epsilon in (1e-6, 1.0, 300.0):
         choose(scores, epsilon, SeededStream(0), relation=relation)
-    monkeypatch.setattr(choice, "_rate", lambda *given: 1.01 * rate(*given))
+    monkeypatch.setattr(discrete, "_rate", lambda *given: 1.01 * rate(*given))
     with pytest.raises(Refused, match="by more than its epsilon"):
         choose(scores, 1.0, SeededStream(0), relation=relation)

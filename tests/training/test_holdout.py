@@ -12,7 +12,7 @@ from tacit.budget import Registry
 from tacit.errors import BudgetExceeded, InvalidInput
 from tacit.mechanisms import Gaussian, Parallel
 from tacit.noise import SeededStream
-from tacit.noise.choice import Scores, log_probabilities
+from tacit.noise.discrete import Scores, log_probabilities
 from tacit.relation import Relation
 from tacit.sampling import GroupedPoissonSampling
 from tacit.standing import Standing

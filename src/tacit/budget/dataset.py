@@ -15,9 +15,8 @@ from tacit import check
 from tacit.accounting import PLACES, Ledger
 from tacit.budget.fingerprint import NOTICED, Parts, record_hashes, shared
 from tacit.budget.records import Held, Known, Steps, read_rows, steps_of
-from tacit.budget.reservation import Planned, Reservation
 from tacit.budget.scopes import Scope, in_words, target_spec
-from tacit.budget.shared_ledger import SharedLedger
+from tacit.budget.shared_ledger import Planned, Reservation, SharedLedger
 from tacit.budget.store import Draft, Row, Store
 from tacit.budget.totals import check_caps, check_left, curve_of, total_of
 from tacit.errors import InvalidInput

@@ -24,6 +24,28 @@ _PATIENCE = 60.0
 _TICK = 1_000_000_000  # nanoseconds; file systems keep times to a second or better
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "afs")  # file systems without the locks SQLite needs
 _KIND = "budget entry"
+_TABLES = (
+    "CREATE TABLE entries (number BIGINT PRIMARY KEY, time TEXT NOT NULL, dataset TEXT NOT NULL, kind TEXT NOT NULL, "
+    "reservation TEXT NOT NULL, body TEXT NOT NULL, link TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE head (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL, signer TEXT NOT NULL, "
+    "counter BIGINT NOT NULL, link TEXT NOT NULL)",
+    "CREATE TABLE fingerprints (dataset TEXT NOT NULL, digest TEXT NOT NULL, hashes BYTEA NOT NULL, "
+    "PRIMARY KEY (dataset, digest))",
+)
+"""Signed entries that are only appended, their head, and fingerprints of records."""
+_REFUSE = "a registry is only appended to"
+_TRIGGERS = {
+    "sqlite": tuple(
+        f"CREATE TRIGGER entries_{act.lower()} BEFORE {act} ON entries BEGIN SELECT RAISE(ABORT, '{_REFUSE}'); END"
+        for act in ("UPDATE", "DELETE")
+    ),
+    "postgresql": (
+        "CREATE FUNCTION tacit_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION '{_REFUSE}'; END $$",
+        "CREATE TRIGGER entries_append_only BEFORE UPDATE OR DELETE ON entries "
+        "FOR EACH STATEMENT EXECUTE FUNCTION tacit_append_only()",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -163,17 +185,20 @@ class Store:
         return bytes(found[0])
 
     def _create(self) -> None:
-        from tacit.budget.migrations import upgrade
-
         if self.path is None:
-            self._upgrade(upgrade)
+            self._make_tables()
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with writing("registry", self.path):
-            self._upgrade(upgrade)
+            self._make_tables()
 
-    def _upgrade(self, upgrade: Callable[[Any], None]) -> None:
-        upgrade(self._engine)
+    def _make_tables(self) -> None:
+        import sqlalchemy
+
+        if not sqlalchemy.inspect(self._engine).has_table("head"):
+            with self._transaction() as run:
+                for statement in (*_TABLES, *_TRIGGERS.get(self._engine.dialect.name, ())):
+                    run(statement)
         with self._transaction() as run:
             if run("SELECT id FROM head").first() is None:
                 statement = "INSERT INTO head (one, id, signer, counter, link) VALUES (1, :id, :key, 0, '')"

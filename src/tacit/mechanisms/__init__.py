@@ -1,7 +1,6 @@
 """Descriptions of randomised steps: mechanisms, their composition, and privacy amplification by subsampling."""
 
-from tacit.mechanisms.allocation import RandomAllocation
-from tacit.mechanisms.balanced_iteration import BalancedIteration, BallsAndBins
+from tacit.mechanisms.allocation import BalancedIteration, BallsAndBins, RandomAllocation
 from tacit.mechanisms.base import Compose, Mechanism, Poisson
 from tacit.mechanisms.gaussian import DiscreteGaussian, Gaussian, GaussianMixture
 from tacit.mechanisms.generic import Approximate, Generic, ZeroConcentrated

@@ -1,16 +1,22 @@
-"""Random allocation: every record in one step of each epoch, drawn anew for every epoch."""
+"""Random allocation: every record in one step of each epoch, drawn anew for every epoch.
+
+Balanced iteration sampling: every record in exactly k of the T steps of a run, a uniform subset of its own.
+
+Balls and bins: every record in the same one of a run's steps in every epoch, chosen uniformly and independently.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tacit import check
 from tacit.errors import InvalidInput, Refused
-from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.pairs import AllocationPair, Pair
+from tacit.mechanisms.base import Compose, Mechanism
+from tacit.mechanisms.pairs import NOTHING, AllocationPair, EnclosedPair, GaussianPair, Pair, SubsetSumPair
 from tacit.relation import Relation
 
 LEAST_NOISE = 0.06
@@ -144,3 +150,166 @@ class AllocationEpoch(MixedSteps):
 
     def __str__(self) -> str:
         return f"{self.base}.allocated({self.steps}) for an epoch"
+
+
+@dataclass(frozen=True)
+class BallsAndBins(AllocatedSteps):
+    """One step of a run in which each record is in the same one of `steps_per_epoch` steps of every epoch.
+
+    The releases of a record's steps have a sufficient statistic: their mean, one epoch of random allocation with noise
+    sigma / sqrt(epochs). A gradient may follow earlier releases: the loss of a bin is then one of the same law. Random
+    allocation, which draws anew every epoch, costs far less. A run that was begun costs the whole of it.
+
+    Args:
+        base: a Gaussian mechanism.
+        steps_per_epoch: T >= 1, steps among which a record's is drawn uniformly, once for the run.
+        epochs: >= 1, epochs of the run, an unfinished one included.
+        series: >= 0, number of the run that the step belongs to.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> print(*BallsAndBins(Gaussian(2.0), steps_per_epoch=100, epochs=4).accounted(250))
+        Gaussian(1).allocated(100) for an epoch 1
+    """
+
+    type: ClassVar[str] = "balls_and_bins"
+    base: Mechanism
+    steps_per_epoch: int
+    epochs: int
+    series: int = 0
+
+    def __post_init__(self) -> None:
+        self._check()
+        check.count("epochs", self.epochs)
+
+    def accounted(self, steps: int) -> tuple[Mechanism, int]:
+        """(one epoch with the noise of the whole run, runs begun)."""
+        sigma = getattr(self.base, "noise_multiplier", 0.0)
+        of_run = replace(self.base, noise_multiplier=sigma / self.epochs**0.5)
+        return AllocationEpoch(of_run, self.steps_per_epoch), -(-steps // (self.steps_per_epoch * self.epochs))
+
+    def spec(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        named = {"sampling": self.type, "steps_per_epoch": self.steps_per_epoch, "epochs": self.epochs}
+        return self.base.spec() | named | ({"series": self.series} if self.series else {})
+
+    def __str__(self) -> str:
+        return f"{self.base}.balls_and_bins({self.steps_per_epoch}, {self.epochs} epochs)"
+
+
+_MOST_SUMMED = 1 << 20
+"""Steps up to which a run has a `SubsetSumPair`: rounding takes 5e-4 of its masses there."""
+
+
+@dataclass(frozen=True)
+class BalancedIteration(Mechanism):
+    """One step of a run in which each record takes part in exactly k of the T steps, a uniform k-subset of its own.
+
+    The run is dominated by k epochs of random allocation, of floor(T / k) steps or one more, T in all (THEORY.md,
+    Theorem 1.11); with k = 1 it is one such epoch. A run that was begun costs the whole of it.
+
+    Args:
+        base: a Gaussian mechanism.
+        iterations: T >= 1, steps of the run.
+        participations: k in [1, T], steps that each record takes part in.
+        series: >= 0, number of the run that the step belongs to.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> print(*BalancedIteration(Gaussian(1.0), iterations=5, participations=2).accounted(4))
+        Gaussian(1).balanced(5, 2), first part of 3 steps + Gaussian(1).balanced(5, 2), part of 2 steps 1
+    """
+
+    type: ClassVar[str] = "balanced_iteration"
+    base: Mechanism
+    iterations: int
+    participations: int
+    series: int = 0
+
+    def __post_init__(self) -> None:
+        if self.base.type != "gaussian":
+            raise InvalidInput(f"{self.type} must be applied to a Gaussian mechanism; got {self.base}.")
+        check.count("iterations", self.iterations)
+        check.count("series", self.series, minimum=0)
+        if check.count("participations", self.participations) > self.iterations:
+            raise check.fail("participations", f"at most iterations = {self.iterations}", self.participations)
+
+    @property
+    def unsafe(self) -> tuple[str, ...]:
+        """Return the `unsafe_` switches of the mechanism inside."""
+        return self.base.unsafe
+
+    def series_taken(self) -> int:
+        """Return one above the highest number of a series in the mechanism."""
+        return self.series + 1
+
+    def accounted(self, steps: int) -> tuple[Mechanism, int]:
+        """(the k parts that bound a run, runs begun)."""
+        short, longer = divmod(self.iterations, self.participations)
+        sizes = [short + 1] * longer + [short] * (self.participations - longer)
+        parts = [
+            BalancedPart(self.base, self.iterations, self.participations, size, first=place == 0)
+            for place, size in enumerate(sizes)
+        ]
+        return Compose.of(*((part, 1) for part in parts)), -(-steps // self.iterations)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        named = {"sampling": self.type, "iterations": self.iterations, "participations": self.participations}
+        return self.base.spec() | named | ({"series": self.series} if self.series else {})
+
+    def __str__(self) -> str:
+        named = f", series {self.series}" if self.series else ""
+        return f"{self.base}.balanced({self.iterations}, {self.participations}{named})"
+
+
+@dataclass(frozen=True)
+class BalancedPart(MixedSteps):
+    """One of the k parts whose composition encloses a run of balanced iteration sampling.
+
+    From above an epoch of some steps of random allocation, and under replace-one `base` alone, as if it were known
+    which steps a record is in. From below the first part stands for the whole run, others for nothing: `SubsetSumPair`,
+    and the sum of all releases, Gaussian with mu = s k / (sigma sqrt(T)).
+
+    Args:
+        base: a Gaussian mechanism.
+        iterations: T.
+        participations: k.
+        steps: of the epoch.
+        first: whether it is the first part of its run.
+    """
+
+    type: ClassVar[str] = "balanced_part"
+    iterations: int
+    participations: int
+    steps: int
+    first: bool
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """Pairs of a part, (with, without) the record first; those of `base` where all steps are taken or bare."""
+        sigma = getattr(self.base, "noise_multiplier", 0.0)
+        if self.iterations == self.participations or not sigma:
+            return self.base.dominating_pairs(relation)
+        mean = self.participations / (sigma * math.sqrt(self.iterations))
+        if relation is Relation.REPLACE_ONE or sigma < LEAST_NOISE:
+            below = GaussianPair(relation.sensitivity * mean) if self.first else NOTHING
+            return tuple(EnclosedPair(pair, below) for pair in self.base.dominating_pairs(relation))
+        above = [AllocationPair(sigma, self.steps, remove) for remove in (True, False)]
+        if self.participations == 1:
+            return tuple(above)
+        if self.steps == 1:
+            above = [*self.base.dominating_pairs(relation)] * 2
+        if not self.first:
+            return tuple(EnclosedPair(pair, NOTHING) for pair in above[:2])
+        if self.iterations > _MOST_SUMMED:
+            return tuple(EnclosedPair(pair, GaussianPair(mean)) for pair in above[:2])
+        run = [SubsetSumPair(sigma, self.iterations, self.participations, remove) for remove in (True, False)]
+        return tuple(EnclosedPair(*pairs, GaussianPair(mean)) for pairs in zip(above[:2], run, strict=True))
+
+    def spec(self) -> dict[str, Any]:
+        """Return the JSON form: of the run's first step."""
+        return BalancedIteration(self.base, self.iterations, self.participations).spec()
+
+    def __str__(self) -> str:
+        name = "first part" if self.first else "part"
+        return f"{self.base}.balanced({self.iterations}, {self.participations}), {name} of {self.steps} steps"

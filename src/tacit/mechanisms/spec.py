@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.mechanisms.allocation import RandomAllocation
-from tacit.mechanisms.balanced_iteration import BalancedIteration, BallsAndBins
+from tacit.mechanisms.allocation import BalancedIteration, BallsAndBins, RandomAllocation
 from tacit.mechanisms.base import Compose, Mechanism
 from tacit.mechanisms.gaussian import DiscreteGaussian, Gaussian, GaussianMixture
 from tacit.mechanisms.generic import Approximate, Generic, ZeroConcentrated

@@ -1,6 +1,6 @@
 """The only place that draws privacy noise: streams of secret bits and the noises made from them."""
 
-from tacit.noise.choice import gaussian, gumbel, laplace
+from tacit.noise.discrete import gaussian, gumbel, laplace
 from tacit.noise.rounded_gaussian import rounded_gaussian
 from tacit.noise.rounded_radial import (
     NORMAL_ERROR,

@@ -14,12 +14,15 @@ from tacit.sampling.cyclic import (
     CyclicPoissonSampler,
     CyclicPoissonSampling,
 )
-from tacit.sampling.fixed_size import FixedSizeSampler, FixedSizeSampling, ShuffledSampler, ShuffledSampling
 from tacit.sampling.poisson import (
+    FixedSizeSampler,
+    FixedSizeSampling,
     GroupedPoissonSampler,
     GroupedPoissonSampling,
     PoissonSampler,
     PoissonSampling,
+    ShuffledSampler,
+    ShuffledSampling,
     TruncatedPoissonSampler,
     TruncatedPoissonSampling,
 )

@@ -6,8 +6,7 @@ from tacit import check
 from tacit.sampling.allocation import BalancedIterationSampling, RandomAllocationSampling
 from tacit.sampling.base import Sampling
 from tacit.sampling.cyclic import BallsAndBinsSampling, CyclicAllocationSampling, CyclicPoissonSampling
-from tacit.sampling.fixed_size import FixedSizeSampling, ShuffledSampling
-from tacit.sampling.poisson import PoissonSampling
+from tacit.sampling.poisson import FixedSizeSampling, PoissonSampling, ShuffledSampling
 
 SAMPLINGS: dict[str, type[Sampling]] = {
     kind.type: kind

@@ -1,6 +1,6 @@
 """Lottery tickets under differential privacy: prune, choose privately, train the winner privately."""
 
-from tacit.noise.choice import Scores, choice_mechanism, choose, log_probabilities
+from tacit.noise.discrete import Scores, choice_mechanism, choose, log_probabilities
 from tacit.tickets.budget import MODES, PrivateStop, PublicStop, Spending, TicketPlan, spend
 from tacit.tickets.iterative_pruning import iterative_tickets, train_masked, winning
 from tacit.tickets.private import PrivateTicket, TicketRun

@@ -22,8 +22,7 @@ from tacit.calibration import smallest
 from tacit.errors import Refused
 from tacit.mechanisms import Approximate, Compose, Gaussian, Mechanism, Parallel
 from tacit.noise import SecureStream, Stream
-from tacit.noise.choice import choice_mechanism
-from tacit.noise.discrete import discrete_laplace
+from tacit.noise.discrete import choice_mechanism, discrete_laplace
 from tacit.relation import Relation
 from tacit.root_finding import bisect_integers
 from tacit.tickets.ticket import WEIGHTS

@@ -15,7 +15,7 @@ from tacit.accounting import Ledger, one_shot_facts
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import Mechanism, Parallel
 from tacit.noise import SecureStream, Stream
-from tacit.noise.choice import Scores, choice_mechanism, choose
+from tacit.noise.discrete import Scores, choice_mechanism, choose
 from tacit.sampling import PoissonSampling, Sampling
 from tacit.standing import Standing
 from tacit.tickets.budget import (

@@ -26,7 +26,7 @@ from torch.nn.utils import parametrize
 from tacit import check
 from tacit import serialization as atomic
 from tacit.errors import InvalidInput
-from tacit.noise.choice import Scores, log_probabilities
+from tacit.noise.discrete import Scores, log_probabilities
 from tacit.relation import Relation
 from tacit.signing import Origin, origin_of, signature_of
 from tacit.training.checkpoint import digest_of

@@ -15,8 +15,18 @@ import numpy as np
 from scipy.special import ndtri
 
 from tacit.root_finding import bisect, bracketed_root
-from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta, gaussian_epsilon, gaussian_mu
-from tacit.tradeoff.tangents import LEVELS, covers, delta_of_powers, powers_at, repeated, tangents
+from tacit.tradeoff.gaussian import (
+    LEVELS,
+    covers,
+    delta_of_powers,
+    gaussian_beta,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    powers_at,
+    repeated,
+    tangents,
+)
 
 _GRID = 129  # grid points of a profile: tangents are then within about 1e-4 of a smooth curve
 PROFILE_END = 1e-15  # delta at which profiles end: below the rounding of a double near 1

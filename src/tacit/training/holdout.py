@@ -14,8 +14,7 @@ from tacit import check
 from tacit.calibration import smallest
 from tacit.mechanisms import DiscreteGaussian, Mechanism
 from tacit.noise import SecureStream, Stream
-from tacit.noise.choice import METHODS, Scores, choice_mechanism, choose
-from tacit.noise.discrete import discrete_gaussian
+from tacit.noise.discrete import METHODS, Scores, choice_mechanism, choose, discrete_gaussian
 from tacit.relation import Relation
 from tacit.signing import signing_key
 from tacit.tradeoff import Epsilon

@@ -21,8 +21,8 @@ from tacit.calibration import smallest
 from tacit.data import Dataset
 from tacit.mechanisms import Compose, DiscreteGaussian, Gaussian, Mechanism, Parallel, Selection, TrialLaw
 from tacit.mechanisms.selection import law_from_spec
-from tacit.noise import Stream, choice
-from tacit.noise.choice import choice_mechanism
+from tacit.noise import Stream, discrete
+from tacit.noise.discrete import choice_mechanism
 from tacit.relation import Relation
 from tacit.runs import Config
 from tacit.runs.methods.base import Predict
@@ -112,7 +112,7 @@ def _told(checkpoint: str, cost: float, looks: int) -> Mechanism:
 
 RANDOM_TRIALS = "random_trials"
 """The selection by the best of a secret number of trials."""
-SELECTIONS = (RANDOM_TRIALS, *choice.METHODS)
+SELECTIONS = (RANDOM_TRIALS, *discrete.METHODS)
 """How the winner of a search is selected."""
 
 

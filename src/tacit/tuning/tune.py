@@ -21,8 +21,7 @@ from tacit.accounting import EXACT_RELEASE, Ledger, accountant, common_facts
 from tacit.data import Dataset
 from tacit.mechanisms import Gaussian, Parallel, law_of
 from tacit.noise import SecureStream, SeededStream, Stream
-from tacit.noise.choice import Scores, choose
-from tacit.noise.discrete import discrete_gaussian
+from tacit.noise.discrete import Scores, choose, discrete_gaussian
 from tacit.runs import Config, Run, read_config
 from tacit.runs.builders import clip_of, dataset_of, stream_of
 from tacit.runs.held_out import holdout_of

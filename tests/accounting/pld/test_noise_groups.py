@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.accounting.pld.accountant import Pld
+from tacit.accounting.pld.envelopes import GroupedDispatch
 from tacit.accounting.pld.fft import grouped_by_noise
-from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
 from tacit.mechanisms import Compose, Gaussian
 from tacit.mechanisms.pairs import GaussianPair, SampledGaussianPair
 from tacit.relation import Relation

@@ -21,8 +21,14 @@ from tacit.accounting.base import Accountant
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.pld.bracket import Bracket, PldCurve, both_sides
 from tacit.accounting.pld.dispatch import Dispatch
-from tacit.accounting.pld.envelopes import coarse_dispatch, in_blocks, lower_bounds
-from tacit.accounting.pld.grouped_dispatch import GroupedDispatch, ShiftedDispatch, is_large
+from tacit.accounting.pld.envelopes import (
+    GroupedDispatch,
+    ShiftedDispatch,
+    coarse_dispatch,
+    in_blocks,
+    is_large,
+    lower_bounds,
+)
 from tacit.accounting.pld.intervals import ALLOWANCE
 from tacit.accounting.pld.profile_pairs import MenuCost
 from tacit.accounting.pld.selection import SelectionCost

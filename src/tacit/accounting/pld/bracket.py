@@ -20,8 +20,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tacit.accounting.pld.dispatch import Dispatch
+from tacit.accounting.pld.envelopes import GroupedDispatch
 from tacit.accounting.pld.gaussian_cover import Chart, mu_bounds, mu_floor, regret_ceiling
-from tacit.accounting.pld.grouped_dispatch import GroupedDispatch
 from tacit.accounting.pld.intervals import ALLOWANCE
 from tacit.accounting.pld.rounding import UNIT
 from tacit.errors import Refused
