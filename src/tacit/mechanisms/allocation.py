@@ -15,7 +15,7 @@ import numpy as np
 
 from tacit import check
 from tacit.errors import InvalidInput, Refused
-from tacit.mechanisms.base import Compose, Mechanism
+from tacit.mechanisms.base import Compose, Mechanism, OnBatches
 from tacit.mechanisms.pairs import NOTHING, AllocationPair, EnclosedPair, GaussianPair, Pair, SubsetSumPair
 from tacit.relation import Relation
 
@@ -23,21 +23,12 @@ LEAST_NOISE = 0.06
 """Smallest noise multiplier of an exact account: below it e^{1 / sigma^2} and its like leave the range of doubles."""
 
 
-class AllocatedSteps(Mechanism):
+class AllocatedSteps(OnBatches):
     """Steps of a Gaussian mechanism in series, each record in one of `steps_per_epoch`; base of such mechanisms."""
 
     base: Mechanism
     steps_per_epoch: int
     series: int
-
-    @property
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the `unsafe_` switches of the mechanism inside."""
-        return self.base.unsafe
-
-    def series_taken(self) -> int:
-        """Return one above the highest number of a series in the mechanism."""
-        return self.series + 1
 
     def _check(self) -> None:
         if self.base.type != "gaussian":
@@ -76,11 +67,6 @@ class RandomAllocation(AllocatedSteps):
         """(one epoch, epochs begun): what an epoch leaves out is post-processing of the whole."""
         return AllocationEpoch(self.base, self.steps_per_epoch), -(-steps // self.steps_per_epoch)
 
-    def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        named = {"series": self.series} if self.series else {}
-        return self.base.spec() | {"sampling": self.type, "steps_per_epoch": self.steps_per_epoch} | named
-
     def __str__(self) -> str:
         named = f", series {self.series}" if self.series else ""
         return f"{self.base}.allocated({self.steps_per_epoch}{named})"
@@ -97,11 +83,6 @@ class MixedSteps(Mechanism):
     """
 
     base: Mechanism
-
-    @property
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the `unsafe_` switches of the mechanism inside."""
-        return self.base.unsafe
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """Return that of `base`: divergences of a mixture are at most the largest of its parts."""
@@ -188,11 +169,6 @@ class BallsAndBins(AllocatedSteps):
         of_run = replace(self.base, noise_multiplier=sigma / self.epochs**0.5)
         return AllocationEpoch(of_run, self.steps_per_epoch), -(-steps // (self.steps_per_epoch * self.epochs))
 
-    def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        named = {"sampling": self.type, "steps_per_epoch": self.steps_per_epoch, "epochs": self.epochs}
-        return self.base.spec() | named | ({"series": self.series} if self.series else {})
-
     def __str__(self) -> str:
         return f"{self.base}.balls_and_bins({self.steps_per_epoch}, {self.epochs} epochs)"
 
@@ -202,7 +178,7 @@ _MOST_SUMMED = 1 << 20
 
 
 @dataclass(frozen=True)
-class BalancedIteration(Mechanism):
+class BalancedIteration(OnBatches):
     """One step of a run in which each record takes part in exactly k of the T steps, a uniform k-subset of its own.
 
     The run is dominated by k epochs of random allocation, of floor(T / k) steps or one more, T in all (THEORY.md,
@@ -234,15 +210,6 @@ class BalancedIteration(Mechanism):
         if check.count("participations", self.participations) > self.iterations:
             raise check.fail("participations", f"at most iterations = {self.iterations}", self.participations)
 
-    @property
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the `unsafe_` switches of the mechanism inside."""
-        return self.base.unsafe
-
-    def series_taken(self) -> int:
-        """Return one above the highest number of a series in the mechanism."""
-        return self.series + 1
-
     def accounted(self, steps: int) -> tuple[Mechanism, int]:
         """(the k parts that bound a run, runs begun)."""
         short, longer = divmod(self.iterations, self.participations)
@@ -252,11 +219,6 @@ class BalancedIteration(Mechanism):
             for place, size in enumerate(sizes)
         ]
         return Compose.of(*((part, 1) for part in parts)), -(-steps // self.iterations)
-
-    def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        named = {"sampling": self.type, "iterations": self.iterations, "participations": self.participations}
-        return self.base.spec() | named | ({"series": self.series} if self.series else {})
 
     def __str__(self) -> str:
         named = f", series {self.series}" if self.series else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,8 +57,9 @@ class Mechanism(ABC):
 
     @property
     def unsafe(self) -> tuple[str, ...]:
-        """Names of the `unsafe_` switches that it was made with."""
-        return ()
+        """Names of the `unsafe_` switches that it, or the mechanism inside, was made with."""
+        base = getattr(self, "base", None)
+        return base.unsafe if isinstance(base, Mechanism) else ()
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """Upper bound on the Renyi divergence of each order (> 1) between neighbours, both directions."""
@@ -149,7 +150,7 @@ class Mechanism(ABC):
 
     def series_taken(self) -> int:
         """One above the highest number of a series of disjoint batches in this mechanism; 0 without any."""
-        return 0
+        return getattr(self, "series", -1) + 1
 
     def parts(self) -> Iterator[tuple[Mechanism, int]]:
         """The unlike steps of this mechanism, each with the number of times it runs."""
@@ -171,6 +172,34 @@ class Mechanism(ABC):
     def __add__(self, other: Mechanism) -> Mechanism:
         check.instance("mechanism", other, Mechanism, "one such as Gaussian(1.0)")
         return Compose.of((self, 1), (other, 1))
+
+
+class PureMechanism(Mechanism):
+    """A mechanism whose rho follows from its pure epsilon."""
+
+    def zcdp(self, relation: Relation) -> float:
+        """Return rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
+        return self.pure_epsilon(relation) ** 2 / 2
+
+
+class OnBatches(Mechanism):
+    """`base` on batches that are drawn by a law of their own, whose parameters are the other fields."""
+
+    base: Any
+
+    @classmethod
+    def parameters(cls) -> dict[str, object]:
+        """Names and defaults of the parameters of the law; MISSING where there is none."""
+        return {field.name: field.default for field in fields(cls) if field.name != "base"}
+
+    def spec(self) -> dict[str, Any]:
+        """Return the JSON form: that of `base`, the law, and its parameters but for defaults."""
+        own = {
+            name: getattr(self, name)
+            for name, default in self.parameters().items()
+            if default is MISSING or getattr(self, name) != default
+        }
+        return self.base.spec() | {"sampling": self.type} | own
 
 
 @dataclass(frozen=True)
@@ -269,11 +298,6 @@ class Poisson(Mechanism):
     type: ClassVar[str] = "poisson"
     base: Mechanism
     sample_rate: float
-
-    @property
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the `unsafe_` switches of the mechanism inside."""
-        return self.base.unsafe
 
     def __post_init__(self) -> None:
         check.probability("sample_rate", self.sample_rate, open_low=True, hint="Use batch_size / n.")

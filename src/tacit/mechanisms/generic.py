@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.base import Mechanism, PureMechanism
 from tacit.mechanisms.pairs import AtomPair, Pair
 from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
@@ -109,7 +109,7 @@ class ZeroConcentrated(Mechanism):
 
 
 @dataclass(frozen=True)
-class Approximate(Mechanism):
+class Approximate(PureMechanism):
     """A mechanism that is (epsilon, delta)-DP under the relation of the ledger, nothing else known.
 
     Example:
@@ -134,10 +134,6 @@ class Approximate(Mechanism):
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """D_a of randomised response where delta is 0; no moment is bounded otherwise."""
         return pure_rdp(self.pure_epsilon(relation), orders)
-
-    def zcdp(self, relation: Relation) -> float:
-        """Return rho = epsilon^2 / 2 where delta is 0 (Bun & Steinke 2016, Proposition 1.4)."""
-        return self.pure_epsilon(relation) ** 2 / 2
 
     def epsilon_at(self, delta: float, relation: Relation) -> float:
         """Return the smallest known epsilon at delta."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from tacit import check
 from tacit.errors import Refused
-from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.base import PureMechanism
 from tacit.mechanisms.pairs import (
     LARGEST_GROUP,
     AtomPair,
@@ -34,7 +34,7 @@ _LONGEST_RANGE = 200.0  # Beyond it a unit more or less is no news, and e^epsilo
 
 
 @dataclass(frozen=True)
-class Laplace(Mechanism):
+class Laplace(PureMechanism):
     """One number plus Laplace noise of density e^{-|x| / scale} / (2 scale).
 
     Args:
@@ -57,10 +57,6 @@ class Laplace(Mechanism):
     def pure_epsilon(self, relation: Relation) -> float:
         """Return sensitivity / scale (Dwork, McSherry, Nissim & Smith 2006)."""
         return relation.sensitivity * self.sensitivity / self.scale
-
-    def zcdp(self, relation: Relation) -> float:
-        """Return rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
-        return self.pure_epsilon(relation) ** 2 / 2
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """D_a = log(a/(2a-1) e^{(a-1) t} + (a-1)/(2a-1) e^{-a t}) / (a-1), t = epsilon (Mironov 2017, Table II)."""
@@ -95,7 +91,7 @@ class Laplace(Mechanism):
 
 
 @dataclass(frozen=True)
-class DiscreteLaplace(Mechanism):
+class DiscreteLaplace(PureMechanism):
     """Integers plus independent integer noise x of probability tanh(parameter / 2) e^{-parameter |x|} each.
 
     Also called the geometric mechanism (Ghosh, Roughgarden & Sundararajan 2009).
@@ -125,10 +121,6 @@ class DiscreteLaplace(Mechanism):
     def pure_epsilon(self, relation: Relation) -> float:
         """Return parameter * sensitivity."""
         return self.parameter * self._shift(relation)
-
-    def zcdp(self, relation: Relation) -> float:
-        """Return rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
-        return self.pure_epsilon(relation) ** 2 / 2
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """D_a of the dominating pair, rounded up; its few losses are summed."""
@@ -162,7 +154,24 @@ class DiscreteLaplace(Mechanism):
 
 
 @dataclass(frozen=True)
-class BoundedRange(Mechanism):
+class _OfEpsilon(PureMechanism):
+    """A mechanism that is stated by its pure epsilon, for the relation of the ledger."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check.positive("epsilon", self.epsilon)
+
+    def pure_epsilon(self, relation: Relation) -> float:
+        """Return the smallest known epsilon of pure DP."""
+        return self.epsilon
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.epsilon:g})"
+
+
+@dataclass(frozen=True)
+class BoundedRange(_OfEpsilon):
     """Any mechanism whose privacy loss lies in an interval of length epsilon that contains 0.
 
     Hence epsilon-DP (Durfee & Rogers 2019); `epsilon` is stated for the relation of the ledger.
@@ -173,14 +182,6 @@ class BoundedRange(Mechanism):
     """
 
     type: ClassVar[str] = "bounded_range"
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check.positive("epsilon", self.epsilon)
-
-    def pure_epsilon(self, relation: Relation) -> float:
-        """Return the smallest known epsilon of pure DP."""
-        return self.epsilon
 
     def zcdp(self, relation: Relation) -> float:
         """Return rho = epsilon^2 / 8 (Cesar & Rogers 2021, Lemma 3.2)."""
@@ -200,9 +201,6 @@ class BoundedRange(Mechanism):
     def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
         """Intervals of losses add up record by record, to one of `size` times the length."""
         return (_range_pair(size * self.epsilon),), 1
-
-    def __str__(self) -> str:
-        return f"{self.__class__.__name__}({self.epsilon:g})"
 
 
 def _range_pair(epsilon: float) -> Pair:
@@ -226,7 +224,7 @@ class Exponential(BoundedRange):
 
 
 @dataclass(frozen=True)
-class PermuteAndFlip(Mechanism):
+class PermuteAndFlip(_OfEpsilon):
     """Permute-and-flip (McKenna & Sheldon 2020), epsilon-DP: the arg max of scores with exponential noise.
 
     The Laplace pair of `epsilon` dominates it; the proof stands at `PermuteAndFlipPair`. `epsilon` is stated for the
@@ -238,18 +236,6 @@ class PermuteAndFlip(Mechanism):
     """
 
     type: ClassVar[str] = "permute_and_flip"
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check.positive("epsilon", self.epsilon)
-
-    def pure_epsilon(self, relation: Relation) -> float:
-        """Return the smallest known epsilon of pure DP."""
-        return self.epsilon
-
-    def zcdp(self, relation: Relation) -> float:
-        """Return rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
-        return self.epsilon**2 / 2
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """D_a of the Laplace mechanism of this epsilon."""
@@ -263,12 +249,9 @@ class PermuteAndFlip(Mechanism):
         """A group moves scores by `size` times as much."""
         return (PermuteAndFlipPair(size * self.epsilon),), 1
 
-    def __str__(self) -> str:
-        return f"PermuteAndFlip({self.epsilon:g})"
-
 
 @dataclass(frozen=True)
-class RandomizedResponse(Mechanism):
+class RandomizedResponse(_OfEpsilon):
     """Tells the truth with odds e^epsilon : 1 about one bit: the least private epsilon-DP mechanism.
 
     Every record has a bit and a coin of its own, so that a group of records is as many answers.
@@ -279,14 +262,6 @@ class RandomizedResponse(Mechanism):
     """
 
     type: ClassVar[str] = "randomized_response"
-    epsilon: float
-
-    def __post_init__(self) -> None:
-        check.positive("epsilon", self.epsilon)
-
-    def pure_epsilon(self, relation: Relation) -> float:
-        """Return the smallest known epsilon of pure DP."""
-        return self.epsilon
 
     def zcdp(self, relation: Relation) -> float:
         """Return rho of zero-concentrated DP."""
@@ -308,12 +283,9 @@ class RandomizedResponse(Mechanism):
         """One answer for each record that is sampled, which each is by itself."""
         return self.poisson_pairs(sample_rate, relation), size
 
-    def __str__(self) -> str:
-        return f"RandomizedResponse({self.epsilon:g})"
-
 
 @dataclass(frozen=True)
-class KaryRandomizedResponse(Mechanism):
+class KaryRandomizedResponse(PureMechanism):
     """Every record answers with its value, one of `choices`, but with probability `noise` with a uniform one.
 
     The answers of all records are released, so that their number is public and add/remove is refused. Under
@@ -341,10 +313,6 @@ class KaryRandomizedResponse(Mechanism):
     def pure_epsilon(self, relation: Relation) -> float:
         """Return the largest loss in either direction."""
         return max(abs(loss) for pair in self.dominating_pairs(relation) for loss in pair.atoms)
-
-    def zcdp(self, relation: Relation) -> float:
-        """Return rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4)."""
-        return self.pure_epsilon(relation) ** 2 / 2
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """D_a of the dominating pair, rounded up."""

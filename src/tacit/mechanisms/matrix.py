@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.base import Mechanism, OnBatches
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.toeplitz import ToeplitzStrategy, TreeStrategy
 
@@ -63,7 +63,7 @@ class MatrixGaussian(Mechanism):
 
 
 @dataclass(frozen=True)
-class MinSeparation(Mechanism):
+class MinSeparation(OnBatches):
     """A step of a run whose records take part at most `participations` times, at least `separation` steps apart.
 
     Who takes part when counts as known: nothing is amplified, and any strategy will do. The run is the Gaussian
@@ -93,19 +93,10 @@ class MinSeparation(Mechanism):
         check.count("series", self.series, minimum=0)
         self.base.min_separation(self.participations, self.separation)
 
-    def series_taken(self) -> int:
-        """Return one above the highest number of a series in the mechanism."""
-        return self.series + 1
-
     def accounted(self, steps: int) -> tuple[Mechanism, int]:
         """(the Gaussian mechanism that a run equals, runs begun)."""
         whole = self.base.min_separation(self.participations, self.separation)
         return whole, -(-steps // self.base.strategy.iterations)
-
-    def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        named = {"participations": self.participations, "separation": self.separation}
-        return self.base.spec() | {"sampling": self.type} | named | ({"series": self.series} if self.series else {})
 
     def __str__(self) -> str:
         return f"{self.base}.min_separation({self.participations} times, {self.separation} apart)"
@@ -117,7 +108,7 @@ def _check_base(kind: str, base: object) -> None:
 
 
 @dataclass(frozen=True)
-class _Cyclic(Mechanism):
+class _Cyclic(OnBatches):
     """A step of a run whose records are split into `groups`; step t draws from group t mod `groups` alone.
 
     C has at most `groups` bands, so the columns that one record can touch are orthogonal: projected on them the run is
@@ -129,11 +120,6 @@ class _Cyclic(Mechanism):
     base: MatrixGaussian
     groups: int
     series: int = field(default=0, kw_only=True)
-
-    @property
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the `unsafe_` switches of the mechanism inside."""
-        return self.base.unsafe
 
     def _check(self) -> None:
         _check_base(self.type, self.base)
@@ -149,10 +135,6 @@ class _Cyclic(Mechanism):
             )
         check.count("series", self.series, minimum=0)
 
-    def series_taken(self) -> int:
-        """Return one above the highest number of a series in the mechanism."""
-        return self.series + 1
-
     def _eligible(self, steps: int) -> int:
         """Steps of the first group among the first `steps`."""
         if steps > self.base.strategy.iterations:
@@ -163,11 +145,6 @@ class _Cyclic(Mechanism):
     def _noise(self) -> Gaussian:
         """The noise of one eligible step, at its largest column."""
         return Gaussian(self.base.noise_multiplier / self.base.strategy.sensitivity())
-
-    def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        named = {"series": self.series} if self.series else {}
-        return self.base.spec() | {"sampling": self.type, "groups": self.groups} | named
 
 
 @dataclass(frozen=True)
@@ -196,10 +173,6 @@ class CyclicPoisson(_Cyclic):
     def accounted(self, steps: int) -> tuple[Mechanism, int]:
         """(a sampled step, eligible steps of the first group)."""
         return self._noise.poisson(self.sample_rate), self._eligible(steps)
-
-    def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return super().spec() | {"sample_rate": self.sample_rate}
 
     def __str__(self) -> str:
         return f"{self.base}.cyclic_poisson({self.groups} groups, {self.sample_rate:g})"
@@ -232,10 +205,6 @@ class CyclicAllocation(_Cyclic):
         """(an epoch of random allocation, blocks begun)."""
         epoch, times = self._noise.allocated(self.steps_per_block).accounted(self._eligible(steps))
         return epoch, times
-
-    def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return super().spec() | {"steps_per_block": self.steps_per_block}
 
     def __str__(self) -> str:
         return f"{self.base}.cyclic_allocation({self.groups} groups, {self.steps_per_block})"

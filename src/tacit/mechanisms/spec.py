@@ -7,7 +7,7 @@ from typing import Any
 
 from tacit import check
 from tacit.mechanisms.allocation import BalancedIteration, BallsAndBins, RandomAllocation
-from tacit.mechanisms.base import Compose, Mechanism
+from tacit.mechanisms.base import Compose, Mechanism, OnBatches
 from tacit.mechanisms.gaussian import DiscreteGaussian, Gaussian, GaussianMixture
 from tacit.mechanisms.generic import Approximate, Generic, ZeroConcentrated
 from tacit.mechanisms.laplace import (
@@ -47,23 +47,17 @@ TYPES: dict[str, type[Mechanism]] = {
         LastIterate,
     )
 }
-_OF_RUN = ("iterations", "participations")
 _SAMPLING = (
-    "sample_rate",
-    "sampling",
-    "records",
-    "batch_size",
-    "cap",
-    "series",
-    "drop_last",
-    "steps_per_epoch",
-    "epochs",
-    *_OF_RUN,
+    *("sample_rate", "sampling", "records", "batch_size", "cap", "series", "drop_last", "steps_per_epoch", "epochs"),
+    *("iterations", "participations"),
 )
-_SAMPLINGS = (
-    *("poisson", "fixed_size", "shuffled", "truncated_poisson", "random_allocation", "balls_and_bins"),
-    BalancedIteration.type,
-)
+_LAWS: dict[str, type[OnBatches]] = {
+    kind.type: kind
+    for kind in (FixedSize, Shuffled, TruncatedPoisson, RandomAllocation, BallsAndBins, BalancedIteration)
+}
+"""Laws of batches by the name of their sampling; their parameters are keys of the table."""
+_CYCLES: dict[str, type[OnBatches]] = {kind.type: kind for kind in (CyclicPoisson, CyclicAllocation, MinSeparation)}
+"""The same for runs of correlated noise."""
 _LEDGER = ("steps", "note", "hash")
 
 
@@ -152,15 +146,14 @@ def _matrix(entry: dict[str, Any]) -> Mechanism:
     own = ("noise_multiplier", "iterations", "strategy")
     _need(entry, own, MatrixGaussian.type)
     run = MatrixGaussian(entry["noise_multiplier"], _strategy(entry["strategy"], entry["iterations"]))
-    kinds = {kind.type: kind for kind in (CyclicPoisson, CyclicAllocation, MinSeparation)}
     if "sampling" not in entry:
         check.keys("a matrix_gaussian mechanism", entry.keys() - {"type"}, [*own, *_LEDGER])
         return run
-    kind = kinds[check.choice("sampling", entry["sampling"], kinds)]
-    names = [field.name for field in fields(kind) if field.name != "base"]
-    check.keys(f"a {kind.type} mechanism", entry.keys() - {"type", "sampling"}, [*own, *names, *_LEDGER])
-    _need(entry, tuple(name for name in names if name != "series"), kind.type)
-    return kind(run, **{name: entry[name] for name in names if name in entry})
+    kind = _CYCLES[check.choice("sampling", entry["sampling"], _CYCLES)]
+    taken = kind.parameters()
+    check.keys(f"a {kind.type} mechanism", entry.keys() - {"type", "sampling"}, [*own, *taken, *_LEDGER])
+    _need(entry, tuple(name for name, default in taken.items() if default is MISSING), kind.type)
+    return kind(run, **{name: entry[name] for name in taken if name in entry})  # type: ignore[call-arg]
 
 
 def _strategy(value: object, iterations: int) -> Strategy:
@@ -189,38 +182,13 @@ _NESTED: dict[str, Callable[[dict[str, Any]], Mechanism]] = {
 
 def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> Mechanism:
     base = kind(**{key: entry[key] for key in own if key in entry})
-    sampling = check.choice("sampling", entry.get("sampling", "poisson"), _SAMPLINGS)
-    if sampling == BalancedIteration.type:
-        others = [name for name in _SAMPLING if name not in (*_OF_RUN, "sampling", "series")]
-        _refuse(entry, tuple(others), sampling)
-        _need(entry, _OF_RUN, sampling)
-        return BalancedIteration(base, entry["iterations"], entry["participations"], entry.get("series", 0))
-    _refuse(entry, tuple(name for name in _OF_RUN if name not in own), sampling)
+    sampling = check.choice("sampling", entry.get("sampling", "poisson"), ("poisson", *_LAWS))
+    taken = _LAWS[sampling].parameters() if sampling in _LAWS else {"sample_rate": None}
+    _refuse(entry, tuple(name for name in _SAMPLING if name not in (*own, *taken, "sampling")), sampling)
+    _need(entry, tuple(name for name, default in taken.items() if default is MISSING), sampling)
     if sampling == "poisson":
-        _refuse(entry, ("records", "batch_size", "cap", "series", "drop_last", "steps_per_epoch", "epochs"), "poisson")
         return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base
-    if sampling == "truncated_poisson":
-        _refuse(entry, ("batch_size", "series", "drop_last", "steps_per_epoch", "epochs"), sampling)
-        _need(entry, ("sample_rate", "records", "cap"), sampling)
-        return TruncatedPoisson(base, entry["sample_rate"], entry["records"], entry["cap"])  # type: ignore[arg-type]
-    _refuse(entry, ("sample_rate", "cap"), sampling)
-    series = check.count("series", entry.get("series", 0), minimum=0)
-    if sampling == "random_allocation":
-        _refuse(entry, ("records", "batch_size", "drop_last"), sampling)
-        _need(entry, ("steps_per_epoch",), sampling)
-        _refuse(entry, ("epochs",), sampling)
-        return RandomAllocation(base, entry["steps_per_epoch"], series)
-    if sampling == "balls_and_bins":
-        _refuse(entry, ("records", "batch_size", "drop_last"), sampling)
-        _need(entry, ("steps_per_epoch", "epochs"), sampling)
-        return BallsAndBins(base, entry["steps_per_epoch"], entry["epochs"], series)
-    _refuse(entry, ("steps_per_epoch", "epochs"), sampling)
-    _need(entry, ("records", "batch_size"), sampling)
-    records, batch_size = (check.count(name, entry[name]) for name in ("records", "batch_size"))
-    if sampling == "shuffled":
-        return Shuffled(base, records, batch_size, series, entry.get("drop_last", True))
-    _refuse(entry, ("series", "drop_last"), sampling)
-    return FixedSize(base, records, batch_size)
+    return _LAWS[sampling](base, **{name: entry[name] for name in taken if name in entry})  # type: ignore[call-arg]
 
 
 def _need(entry: dict[str, Any], names: tuple[str, ...], sampling: str) -> None:

@@ -10,7 +10,7 @@ from scipy.special import bdtrc, ndtr
 
 from tacit import check
 from tacit.errors import InvalidInput, Refused
-from tacit.mechanisms.base import SUBSAMPLED, Mechanism
+from tacit.mechanisms.base import SUBSAMPLED, Mechanism, OnBatches
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.pairs import GaussianPair, MixedPair, Pair, SubstitutedPair
 from tacit.mechanisms.renyi import fixed_size_rdp
@@ -18,7 +18,7 @@ from tacit.relation import Relation
 
 
 @dataclass(frozen=True)
-class FixedSize(Mechanism):
+class FixedSize(OnBatches):
     """`base` run on `batch_size` of `records` records, a uniform subset drawn independently in each step.
 
     Accounted under replace-one, where the number of records is public: with g = batch_size / records and delta the
@@ -39,11 +39,6 @@ class FixedSize(Mechanism):
     base: Mechanism
     records: int
     batch_size: int
-
-    @property
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the `unsafe_` switches of the mechanism inside."""
-        return self.base.unsafe
 
     def __post_init__(self) -> None:
         check_batches(self)
@@ -93,11 +88,6 @@ class FixedSize(Mechanism):
         self._only_replacement(relation)
         return self.base.zcdp(relation)
 
-    def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        sampling = {"sampling": self.type, "records": self.records, "batch_size": self.batch_size}
-        return self.base.spec() | sampling
-
     def _only_replacement(self, relation: Relation) -> None:
         if relation is not Relation.REPLACE_ONE:
             raise Refused(f"{self} is accounted under replace_one only; got {relation.value}. State that relation.")
@@ -116,7 +106,7 @@ def check_batches(mechanism: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Shuffled(Mechanism):
+class Shuffled(OnBatches):
     """One step of `base` on a batch of a partition of the records, passes following one another.
 
     A record is in at most one batch of each pass, so as many passes as have begun are as many runs of `base` with the
@@ -146,11 +136,6 @@ class Shuffled(Mechanism):
     series: int = 0
     drop_last: bool = True
 
-    @property
-    def unsafe(self) -> tuple[str, ...]:
-        """Return the `unsafe_` switches of the mechanism inside."""
-        return self.base.unsafe
-
     def __post_init__(self) -> None:
         check_batches(self)
         check.count("series", self.series, minimum=0)
@@ -161,24 +146,13 @@ class Shuffled(Mechanism):
         batches = self.records // self.batch_size if self.drop_last else -(-self.records // self.batch_size)
         return self.base, -(-steps // batches)
 
-    def series_taken(self) -> int:
-        """Return one above the highest number of a series in the mechanism."""
-        return self.series + 1
-
-    def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        sampling = {"sampling": self.type, "records": self.records, "batch_size": self.batch_size}
-        # The first series goes unnamed, as in ledgers that were written before series were told apart.
-        named = {"series": self.series} if self.series else {}
-        return self.base.spec() | sampling | named | ({} if self.drop_last else {"drop_last": False})
-
     def __str__(self) -> str:
         named = f", series {self.series}" if self.series else ""
         return f"{self.base}.shuffled({self.batch_size} of {self.records}{named})"
 
 
 @dataclass(frozen=True)
-class TruncatedPoisson(Mechanism):
+class TruncatedPoisson(OnBatches):
     """`base` on a Poisson sample of which, where it has more than `cap` records, a uniform subset of `cap` is kept.
 
     Leaving records out is not harmless: where the sample is full, a further record does not only add its own
@@ -311,11 +285,6 @@ class TruncatedPoisson(Mechanism):
     def zcdp(self, relation: Relation) -> float:
         """Unsampled, with half the noise: a full batch shifts by twice as much."""
         return self._unsampled(relation).zcdp(relation)
-
-    def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        sampling = {"sampling": self.type, "sample_rate": self.sample_rate, "records": self.records, "cap": self.cap}
-        return self.base.spec() | sampling
 
     def __str__(self) -> str:
         return f"{self.base}.truncated_poisson({self.sample_rate:g}, at most {self.cap} of {self.records})"
