@@ -104,7 +104,7 @@ def test_blurred_line_meets_the_exact_lattice(epsilon: float, steps: int, spread
     at = min(spreads * epsilon * steps**0.5, 0.9 * steps * epsilon)
     exact = direction.delta(at)
     direction.general.exact = False
-    line = direction._for_epsilon(at)
+    line = direction.at_epsilon(at).near
     if not isinstance(line, SaddleLine):
         return
     low, high = line.bounds(at)

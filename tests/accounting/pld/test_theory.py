@@ -294,7 +294,7 @@ def test_lines_hold_quadratures(epsilon):
     """delta of a plain Gaussian composed of sampled ones at rate 1: closed form against the line's own bounds."""
     sigma, steps = 30.0, 3
     direction = Dispatch([(SampledGaussianPair(sigma, 1 - 1e-16, True), steps)])
-    line = direction._line_for_epsilon(epsilon, direction.general.saddle_for_epsilon(epsilon))
+    line = direction.at_epsilon(epsilon).line
     assert isinstance(line, SaddleLine)
     with mpmath.workdps(30):
         mu = mpmath.sqrt(steps) / mpmath.mpf(sigma)
@@ -320,7 +320,7 @@ def test_a_wrong_engine_contradicts_the_others_at_every_question(monkeypatch):
 def test_a_lattice_says_nothing_far_below_the_epsilon_that_it_was_built_for(epsilon):
     """Its sums are relative to e^{K(theta) - theta epsilon}: beyond the doubles an upper bound of 0 was answered."""
     pair = AtomPair.response(0.5)
-    bracket = Dispatch([(pair, 9)])._near_delta(1e-9)
+    bracket = Dispatch([(pair, 9)]).at_delta(1e-9).near
     low, high = bracket.bounds(epsilon)
     true = Dispatch([(pair, 9)]).delta(epsilon)
     assert low <= true[1]

@@ -78,7 +78,7 @@ def test_a_line_at_a_large_tilt_holds_a_quadrature(epsilon):
     expected = quadrature(epsilon)
     assert quadrature(epsilon, 900) == pytest.approx(expected, rel=1e-8)
     dispatch = Dispatch([(SampledGaussianPair(SIGMA, RATE, remove=False), 3)])
-    line = dispatch._line_for_epsilon(epsilon, dispatch.general.saddle_for_epsilon(epsilon))
+    line = dispatch.at_epsilon(epsilon).line
     assert isinstance(line, SaddleLine)
     low, high = line.bounds(epsilon)
     assert low * (1 - 1e-8) <= expected <= high * (1 + 1e-8)

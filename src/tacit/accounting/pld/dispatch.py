@@ -19,7 +19,7 @@ from tacit.accounting.pld.intervals import (
     valid_bounds,
 )
 from tacit.accounting.pld.inversion import SaddleLine, saddle_line
-from tacit.accounting.pld.saddle_point import Saddle, saddle_for_delta, saddle_for_epsilon
+from tacit.accounting.pld.saddle_point import saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.pld.simple_bounds import SimpleBounds, Single
 from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum, Unsuitable
 from tacit.accounting.pld.tail_split import TailSplitter
@@ -46,70 +46,184 @@ _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 Checked = TypeVar("Checked", bound=LocalBounds)
 
 
+class Question:
+    """One delta or epsilon asked of a composition, with the bounds of each engine around it, made once at need.
+
+    Args:
+        engines: of the composition.
+        delta: above the mass of infinite losses; None for a question at `epsilon`.
+        epsilon: >= 0.
+    """
+
+    def __init__(self, engines: Dispatch, *, delta: float | None = None, epsilon: float = 0.0):
+        self._of, self._delta, self._epsilon = engines, delta, epsilon
+        general = engines.general
+        self._log_delta = None if delta is None else float(np.log(delta - general.infinity_mass))
+        self.saddle = general.saddle_for_epsilon(epsilon) if delta is None else general.saddle_for_delta(delta)
+
+    @cached_property
+    def near(self) -> LocalBounds:
+        """The engine that settles the question, else the narrower one of line and lattice."""
+        return self._of.single or self._quick or self._narrower(self._of.general)
+
+    @cached_property
+    def rough(self) -> LocalBounds:
+        """The same with a small lattice."""
+        return self._of.single or self._narrower(self._of.coarse)
+
+    @cached_property
+    def line(self) -> SaddleLine | None:
+        """The saddle line, smoothed at need; None where it costs too much."""
+        return self._line(smoothed=True)
+
+    @cached_property
+    def is_quick(self) -> bool:
+        """Whether a line without smoothing, or a truncated lattice, settles it."""
+        return self._quick is not None
+
+    @cached_property
+    def _quick(self) -> SaddleLine | TruncatedLattice | None:
+        """Where a record is rarely sampled, a line that needs no smoothing, or a truncated lattice that is narrow."""
+        truncation = self._of.truncation
+        if truncation is None:
+            return None
+        line = self._line(smoothed=False)
+        if line is not None and looseness(line, line.epsilon) <= _LOOSE:
+            return line
+        if self._delta is None:
+            found = truncation.near_epsilon(self._epsilon)
+            settled = found is not None and looseness(found, self._epsilon) <= _NARROW
+        else:
+            found = truncation.near_delta(self._delta, self.saddle.epsilon)
+            settled = found is not None and (_is_narrow(found, np.inf) or valid_bounds(found, 0.0)[1] <= self._delta)
+        return self._agreed(found) if found is not None and settled else None
+
+    def _narrower(self, lattice: Convolution) -> LocalBounds:
+        """The line, unless there is none or the lattice knows more where the line is meant to be evaluated."""
+        line = self.line
+        if line is not None and _is_narrow(line, _LOOSE):
+            return line
+        bracket = lattice.bracket(self.saddle)
+        if line is None:
+            return bracket
+        self._compare(line, bracket)
+        return min(line, bracket, key=lambda each: looseness(each, self.saddle.epsilon))
+
+    def _line(self, *, smoothed: bool) -> SaddleLine | None:
+        if self._of.general.exact or 0 < self._of.top < _LEAST_TOP:
+            return None
+        discrete = any(pair.gaussian_limit()[1] < np.inf for pair, _ in self._of.parts)
+        for limited, widest in (
+            ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, float(smoothed)),)
+        ):
+            try:
+                line = self._refined_line(widest, limited=limited)
+            except Unsuitable:
+                continue
+            if line:
+                return self._agreed(line)
+        return None
+
+    def _refined_line(self, widest: float, *, limited: bool) -> SaddleLine | None:
+        parts, saddle = self._of.parts, self.saddle
+        for _ in range(4):
+            cumulants = cumulants_of(parts, saddle.theta, saddle.log_delta, limited=limited)
+            around = CompositionCumulant.around(cumulants, saddle.theta)
+            if self._log_delta is None:
+                refined = saddle_for_epsilon(around, self._epsilon)
+            else:
+                refined = saddle_for_delta(around, self._log_delta)
+            close = abs(np.log(refined.theta / saddle.theta)) < 0.3
+            saddle = refined
+            if close:
+                break
+        cumulants = cumulants_of(parts, saddle.theta, saddle.log_delta, limited=limited)
+        return saddle_line(
+            IndependentSum(cumulants, saddle.theta),
+            saddle,
+            _POINTS,
+            self._of.general.infinity_mass,
+            smoothing_range=(self._of.smoothing, widest),
+        )
+
+    def _agreed(self, found: Checked) -> Checked:
+        """The bounds, once a coarse lattice of the same composition has some that overlap with them."""
+        self._compare(found, self._of.cross_check.bracket(self.saddle))
+        return found
+
+    def _compare(self, found: LocalBounds, bracket: LocalBounds) -> None:
+        """Raise `Contradiction` where an engine and a lattice exclude each other at the engine's epsilon."""
+        at = found.epsilon
+        intersection(valid_bounds(found, at), valid_bounds(bracket, at), self._of.parts, f"delta({at!r})")
+
+
+def _is_narrow(local: LocalBounds, most: float) -> bool:
+    """Whether its epsilon is: the width of epsilon is that of log delta over its slope."""
+    return looseness(local, local.epsilon) <= min(_NARROW * max(local.theta * local.epsilon, 1.0), most)
+
+
 class Dispatch:
-    """delta and epsilon of one composition of pairs, each as (lower, upper)."""
+    """delta and epsilon of one composition of pairs, each as (lower, upper).
+
+    Engines in the order in which they are asked: a single step, the largest loss, a line or a truncated lattice that
+    settles the question, the tail split from a small lattice, the line or the lattice, the tail split again.
+    """
 
     def __init__(self, parts: Sequence[tuple[Pair, int]], *, gap: float = 2e-7, largest: int = 1 << 20):
         self.parts = parts
-        self._wide, self._smoothing = max(_WIDE, 2 * gap), gap / 10
+        self._wide, self.smoothing = max(_WIDE, 2 * gap), gap / 10
         self.general = Convolution(parts, gap=gap, largest=largest)
-        self._coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
-        self._line_for_delta = lru_cache(maxsize=4)(self._line_to)
+        self.coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
         self._tables = bool(parts) and all(pair.table is not None for pair, _ in parts)
         self._simple = SimpleBounds(parts, self.general.infinity_mass)
-        self._top = self._simple.top
-        self._single = Single(parts[0][0]) if [steps for _, steps in parts] == [1] else None
-        self._truncation = Truncation.of(parts, gap)
-        self._quick_for_delta = lru_cache(maxsize=4)(self._quick_to)
-        self._near_delta = lru_cache(maxsize=32)(self._for_delta)
-        self._near_delta_roughly = lru_cache(maxsize=2)(lambda delta: self._for_delta(delta, self._coarse))
-        self._near_epsilon = lru_cache(maxsize=8)(self._for_epsilon)
-        self._checked_delta = lru_cache(maxsize=32)(self._delta_within_bounds)
-        self._checked_epsilon = lru_cache(maxsize=32)(self._epsilon_within_bounds)
+        self.top = self._simple.top
+        self.single = Single(parts[0][0]) if [steps for _, steps in parts] == [1] else None
+        self.truncation = Truncation.of(parts, gap)
+        self.at_delta = lru_cache(maxsize=32)(lambda delta: Question(self, delta=delta))
+        self.at_epsilon = lru_cache(maxsize=8)(lambda epsilon: Question(self, epsilon=epsilon))
+        self._known_delta = lru_cache(maxsize=32)(self._delta_within_bounds)
+        self._known_epsilon = lru_cache(maxsize=32)(self._epsilon_within_bounds)
         self._ceiling = lru_cache(maxsize=4)(self._rough_ceiling)
 
     @_IGNORE_OVERFLOW
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Return lower and upper bound at `epsilon`."""
-        return self._checked_delta(epsilon)
+        return self._known_delta(epsilon)
 
     @_IGNORE_OVERFLOW
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Return bounds on the smallest epsilon >= 0 at which delta is at most `delta`."""
-        return self._checked_epsilon(delta)
+        return self._known_epsilon(delta)
 
     @_IGNORE_OVERFLOW
     def ceiling(self, delta: float) -> float:
         """Return an upper bound on that epsilon, by the largest loss or the lattice of the cross-check."""
         if delta <= self.general.infinity_mass:
             return np.inf
-        if self._tables or not self._top > 0:
-            return self._top * (1 + ALLOWANCE)
-        return min(self._ceiling(delta), self._top * (1 + ALLOWANCE))
+        if self._tables or not self.top > 0:
+            return self.top * (1 + ALLOWANCE)
+        return min(self._ceiling(delta), self.top * (1 + ALLOWANCE))
 
     def _rough_ceiling(self, delta: float) -> float:
-        return inverted(self._rough.bracket(self.general.saddle_for_delta(delta)), delta)[1]
+        return inverted(self.cross_check.bracket(self.general.saddle_for_delta(delta)), delta)[1]
 
     @cached_property
-    def _rough(self) -> Convolution:
+    def cross_check(self) -> Convolution:
         """A small lattice of the same composition, many unlike noises in groups."""
         return Convolution(self.parts, largest=_ROUGH, groups=_ROUGH_GROUPS)
 
     @_IGNORE_OVERFLOW
     def delta_on_line(self, epsilon: float) -> tuple[float, float] | None:
         """`delta` where the saddle line alone settles it, which costs little however many steps differ; else None."""
-        line = self._line_for_epsilon(epsilon, self.general.saddle_for_epsilon(epsilon))
-        if line is None or looseness(line, epsilon) > _LOOSE:
-            return None
-        low, high = valid_bounds(line, epsilon)
-        return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
+        line = self.at_epsilon(epsilon).line
+        return None if line is None or looseness(line, epsilon) > _LOOSE else _allowed(valid_bounds(line, epsilon))
 
     @_IGNORE_OVERFLOW
     def epsilon_on_line(self, delta: float) -> tuple[float, float] | None:
         """`epsilon` where the saddle line alone settles it, which costs little however many steps differ; else None."""
         if delta <= self.general.infinity_mass:
             return None
-        line = self._line_for_delta(delta, self.general.saddle_for_delta(delta))
+        line = self.at_delta(delta).line
         if line is None or looseness(line, line.epsilon) > _LOOSE:
             return None
         low, high = inverted(line, delta)
@@ -122,16 +236,16 @@ class Dispatch:
         return intersection(found, self._simple.delta(epsilon), self.parts, f"delta({epsilon!r})")
 
     def _delta(self, epsilon: float) -> tuple[float, float]:
-        if epsilon >= self._top * (1 + ALLOWANCE):
+        if epsilon >= self.top * (1 + ALLOWANCE):
             return self._simple.beyond_the_top()
-        local = self._near_epsilon(epsilon)
+        local = self.at_epsilon(epsilon).near
         low, high = valid_bounds(local, epsilon)
-        if not isinstance(local, _SETTLED) and epsilon > _LEAST and high - low > self._wide * high > 1e-300:
+        if self._splits(local) and epsilon > _LEAST and high - low > self._wide * high > 1e-300:
             middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
-            split = None if self.general.infinity_mass else self._splitter(middle).at(epsilon, middle)
+            split = self._splitter(middle).at(epsilon, middle)
             other = valid_bounds(split, epsilon) if split else (0.0, 1.0)
             low, high = intersection((low, high), other, self.parts, f"delta({epsilon!r})")
-        return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
+        return _allowed((low, high))
 
     def _epsilon_within_bounds(self, delta: float) -> tuple[float, float]:
         low, high = self._epsilon(delta)
@@ -153,7 +267,7 @@ class Dispatch:
         narrow = self._by_coarse_lattice(delta)
         if narrow is not None:
             return max(narrow[0], floor), min(narrow[1], top)
-        local = self._near_delta(delta)
+        local = self.at_delta(delta).near
         low, high = intersection(inverted(local, delta), (floor, top), self.parts, f"epsilon({delta!r})")
         low, high = self._apart(local, delta, low, high)
         if high - low <= _LOOSE * high:
@@ -174,10 +288,8 @@ class Dispatch:
 
         They save the large lattice where they are narrow; None where they are not.
         """
-        if self._quick_for_delta(delta) is not None:
-            return None
-        local = self._near_delta_roughly(delta)
-        if self.general.exact or not self._splits(local):
+        question = self.at_delta(delta)
+        if question.is_quick or self.general.exact or not self._splits(local := question.rough):
             return None
         if isinstance(local, SaddleLine) and looseness(local, local.epsilon) <= _LOOSE:
             return None
@@ -202,8 +314,7 @@ class Dispatch:
                 undecided += ceiling > delta
         if not 0 < low < guess < np.inf:
             return low, high
-        local = self._near_epsilon(float((low * guess) ** 0.5))
-        found = inverted(local, delta)
+        found = inverted(self.at_epsilon(float((low * guess) ** 0.5)).near, delta)
         return intersection((low, high), found, self.parts, f"epsilon({delta!r})")
 
     def _splitter(self, log_delta: float) -> TailSplitter:
@@ -230,26 +341,23 @@ class Dispatch:
     def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
         """Return bounds on delta that are quick, and narrow around `epsilon`."""
         # From the largest loss on delta is known, and bounds around it would be of no use elsewhere.
-        local = cache(lambda: self._near_epsilon(epsilon if epsilon < self._top else self._top / 2))
+        local = cache(lambda: self.at_epsilon(epsilon if epsilon < self.top else self.top / 2).near)
 
         def delta(value: float) -> tuple[float, float]:
-            if value >= self._top * (1 + ALLOWANCE):
-                return self._simple.beyond_the_top()
-            low, high = valid_bounds(local(), value)
-            return low * (1 - ALLOWANCE), min(high * (1 + ALLOWANCE), 1.0)
+            beyond = value >= self.top * (1 + ALLOWANCE)
+            return self._simple.beyond_the_top() if beyond else _allowed(valid_bounds(local(), value))
 
         return delta
 
     @_IGNORE_OVERFLOW
     def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
         """Return upper bounds on delta by the lattice of the cross-check: quick, rough, best around `epsilon`."""
-        bracket = cache(lambda: self._rough.bracket(self.general.saddle_for_epsilon(min(epsilon, self._top / 2))))
+        bracket = cache(lambda: self.cross_check.bracket(self.general.saddle_for_epsilon(min(epsilon, self.top / 2))))
 
         @_IGNORE_OVERFLOW
         def ceiling(value: float) -> float:
-            beyond = value >= self._top * (1 + ALLOWANCE)
-            high = self._simple.beyond_the_top()[1] if beyond else valid_bounds(bracket(), value)[1]
-            return min(high * (1 + ALLOWANCE), 1.0)
+            beyond = value >= self.top * (1 + ALLOWANCE)
+            return _allowed(self._simple.beyond_the_top() if beyond else valid_bounds(bracket(), value))[1]
 
         return ceiling
 
@@ -262,116 +370,14 @@ class Dispatch:
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Bounds on delta at many epsilons, from a few questions that lie near all of them; wider than `delta`."""
         deltas = [delta for delta in _PROFILE_DELTAS if delta > self.general.infinity_mass]
-        locals_ = [self._for_epsilon(0.0, self._coarse), *(self._for_delta(delta, self._coarse) for delta in deltas)]
+        locals_ = [self.at_epsilon(0.0).rough, *(self.at_delta(delta).rough for delta in deltas)]
         centres = np.array([local.epsilon for local in locals_])
         nearest = np.argmin(np.abs(epsilons[:, None] - centres), axis=1)
-        bounds = np.array([valid_bounds(locals_[k], float(e)) for k, e in zip(nearest, epsilons, strict=True)])
-        return bounds[:, 0] * (1 - ALLOWANCE), np.minimum(bounds[:, 1] * (1 + ALLOWANCE), 1.0)
+        bounds = [_allowed(valid_bounds(locals_[k], float(e))) for k, e in zip(nearest, epsilons, strict=True)]
+        low, high = np.array(bounds).T
+        return low, high
 
-    def _for_delta(self, delta: float, lattice: Convolution | None = None) -> LocalBounds:
-        saddle = self.general.saddle_for_delta(delta)
-        if self._single:
-            return self._single
-        quick = self._quick_for_delta(delta) if lattice is None else None
-        if quick is not None:
-            return quick
-        return self._narrower(self._line_for_delta(delta, saddle), lattice or self.general, saddle)
 
-    def _for_epsilon(self, epsilon: float, lattice: Convolution | None = None) -> LocalBounds:
-        saddle = self.general.saddle_for_epsilon(epsilon)
-        if self._single:
-            return self._single
-        quick = self._quick_at(epsilon, saddle) if lattice is None else None
-        if quick is not None:
-            return quick
-        return self._narrower(self._line_for_epsilon(epsilon, saddle), lattice or self.general, saddle)
-
-    def _quick_to(self, delta: float) -> SaddleLine | TruncatedLattice | None:
-        """Where a record is rarely sampled, a line that needs no smoothing, or a truncated lattice that is narrow."""
-        if self._truncation is None:
-            return None
-        saddle = self.general.saddle_for_delta(delta)
-        line = self._line_for_delta(delta, saddle, smoothed=False)
-        if line is not None and looseness(line, line.epsilon) <= _LOOSE:
-            return line
-        found = self._truncation.near_delta(delta, saddle.epsilon)
-        if found is None:
-            return None
-        # The width of epsilon is that of log delta over its slope.
-        settled = looseness(found, found.epsilon) <= _NARROW * max(found.theta * found.epsilon, 1.0)
-        return self._agreed(found, saddle) if settled or valid_bounds(found, 0.0)[1] <= delta else None
-
-    def _quick_at(self, epsilon: float, saddle: Saddle) -> SaddleLine | TruncatedLattice | None:
-        """The same around an epsilon."""
-        if self._truncation is None:
-            return None
-        line = self._line_for_epsilon(epsilon, saddle, smoothed=False)
-        if line is not None and looseness(line, line.epsilon) <= _LOOSE:
-            return line
-        found = self._truncation.near_epsilon(epsilon)
-        return self._agreed(found, saddle) if found is not None and looseness(found, epsilon) <= _NARROW else None
-
-    def _line_to(self, delta: float, saddle: Saddle, *, smoothed: bool = True) -> SaddleLine | None:
-        log_delta = float(np.log(delta - self.general.infinity_mass))
-        return self._line(saddle, lambda cumulant: saddle_for_delta(cumulant, log_delta), smoothed=smoothed)
-
-    def _line_for_epsilon(self, epsilon: float, saddle: Saddle, *, smoothed: bool = True) -> SaddleLine | None:
-        return self._line(saddle, lambda cumulant: saddle_for_epsilon(cumulant, epsilon), smoothed=smoothed)
-
-    def _narrower(self, line: SaddleLine | None, lattice: Convolution, saddle: Saddle) -> LocalBounds:
-        """The line, unless there is none or the lattice knows more where the line is meant to be evaluated."""
-        if line is not None and looseness(line, line.epsilon) <= min(
-            _NARROW * max(line.theta * line.epsilon, 1.0), _LOOSE
-        ):
-            return line
-        bracket = lattice.bracket(saddle)
-        if line is None:
-            return bracket
-        self._compare(line, bracket)
-        return bracket if looseness(bracket, saddle.epsilon) < looseness(line, saddle.epsilon) else line
-
-    def _line(
-        self, saddle: Saddle, refine: Callable[[CompositionCumulant], Saddle], *, smoothed: bool
-    ) -> SaddleLine | None:
-        if self.general.exact or 0 < self._top < _LEAST_TOP:
-            return None
-        discrete = any(pair.gaussian_limit()[1] < np.inf for pair, _ in self.parts)
-        for limited, widest in (
-            ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, float(smoothed)),)
-        ):
-            try:
-                line = self._refined_line(saddle, refine, widest, limited=limited)
-            except Unsuitable:
-                continue
-            if line:
-                return self._agreed(line, saddle)
-        return None
-
-    def _refined_line(
-        self, saddle: Saddle, refine: Callable[[CompositionCumulant], Saddle], widest: float, *, limited: bool
-    ) -> SaddleLine | None:
-        for _ in range(4):
-            cumulants = cumulants_of(self.parts, saddle.theta, saddle.log_delta, limited=limited)
-            refined = refine(CompositionCumulant.around(cumulants, saddle.theta))
-            close = abs(np.log(refined.theta / saddle.theta)) < 0.3
-            saddle = refined
-            if close:
-                break
-        cumulants = cumulants_of(self.parts, saddle.theta, saddle.log_delta, limited=limited)
-        return saddle_line(
-            IndependentSum(cumulants, saddle.theta),
-            saddle,
-            _POINTS,
-            self.general.infinity_mass,
-            smoothing_range=(self._smoothing, widest),
-        )
-
-    def _agreed(self, line: Checked, saddle: Saddle) -> Checked:
-        """The line, once a coarse lattice of the same composition has bounds that overlap with its own."""
-        self._compare(line, self._rough.bracket(saddle))
-        return line
-
-    def _compare(self, line: LocalBounds, bracket: LocalBounds) -> None:
-        """Raise `Contradiction` where line and lattice exclude each other at the line's epsilon."""
-        question = f"delta({line.epsilon!r})"
-        intersection(valid_bounds(line, line.epsilon), valid_bounds(bracket, line.epsilon), self.parts, question)
+def _allowed(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Bounds on a delta with the allowance for rounding."""
+    return bounds[0] * (1 - ALLOWANCE), min(bounds[1] * (1 + ALLOWANCE), 1.0)
