@@ -13,8 +13,7 @@ import numpy as np
 
 from tacit import check
 from tacit.accounting import PLACES, Ledger
-from tacit.budget.fingerprint import NOTICED, Parts, record_hashes, shared
-from tacit.budget.records import Held, Known, Steps, read_rows, steps_of
+from tacit.budget.records import NOTICED, Held, Known, Parts, Steps, read_rows, record_hashes, shared, steps_of
 from tacit.budget.scopes import Scope, in_words, target_spec
 from tacit.budget.shared_ledger import Planned, Reservation, SharedLedger
 from tacit.budget.store import Draft, Row, Store

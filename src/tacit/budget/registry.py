@@ -10,8 +10,7 @@ from typing import Any
 
 from tacit import check
 from tacit.budget.dataset import DatasetBudget
-from tacit.budget.fingerprint import record_hashes
-from tacit.budget.records import read_rows
+from tacit.budget.records import read_rows, record_hashes
 from tacit.budget.scopes import Scope
 from tacit.budget.store import VARIABLE, Draft, Row, Store
 from tacit.errors import InvalidInput

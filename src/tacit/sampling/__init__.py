@@ -1,5 +1,8 @@
 """Private samplers: they alone issue the batches that are trained on, at the sampling rate of the accountant."""
 
+from __future__ import annotations
+
+from tacit import check
 from tacit.sampling.allocation import (
     BalancedIterationSampler,
     BalancedIterationSampling,
@@ -26,7 +29,6 @@ from tacit.sampling.poisson import (
     TruncatedPoissonSampler,
     TruncatedPoissonSampling,
 )
-from tacit.sampling.registry import SAMPLINGS, sampling_of
 
 __all__ = [
     "SAMPLINGS",
@@ -54,3 +56,32 @@ __all__ = [
     "TruncatedPoissonSampling",
     "sampling_of",
 ]
+
+SAMPLINGS: dict[str, type[Sampling]] = {
+    kind.type: kind
+    for kind in (
+        PoissonSampling,
+        FixedSizeSampling,
+        ShuffledSampling,
+        RandomAllocationSampling,
+        BallsAndBinsSampling,
+        BalancedIterationSampling,
+        CyclicPoissonSampling,
+        CyclicAllocationSampling,
+    )
+}
+
+
+def sampling_of(sampling: str | Sampling) -> Sampling:
+    """`sampling` itself, or the one of that name.
+
+    Raises:
+        InvalidInput: there is none of that name; the names and the nearest one are given.
+
+    Example:
+        >>> sampling_of("poisson")
+        PoissonSampling()
+    """
+    if isinstance(sampling, Sampling):
+        return sampling
+    return SAMPLINGS[check.choice("sampling", sampling, SAMPLINGS)]()

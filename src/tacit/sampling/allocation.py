@@ -5,7 +5,6 @@ Balanced iteration sampling: every record in exactly k of the T steps of a run, 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from tacit.mechanisms import BalancedIteration, Gaussian, MatrixGaussian, Mechan
 from tacit.noise import SecureStream, Stream
 from tacit.noise.discrete import uniform_integers
 from tacit.relation import Relation
-from tacit.sampling.base import Batch, Sampler, Sampling
+from tacit.sampling.base import Batch, Sampler, Sampling, epoch_steps
 
 
 @dataclass(frozen=True)
@@ -53,14 +52,9 @@ class RandomAllocationSampling(Sampling):
             raise InvalidInput(f"random_allocation sampling must be used with Gaussian noise; got {base}.")
         return RandomAllocation(base, self.steps_alike(records, sample_rate), self.series)
 
-    def in_series(self, number: int) -> RandomAllocationSampling:
-        """This sampling with series `number`."""
-        return replace(self, series=number)
-
     def steps_alike(self, records: int, sample_rate: float) -> int:
         """T, the steps of an epoch."""
-        # A rate of 1 / T is a rounded quotient, whose inverse may exceed T by a few units.
-        return math.ceil(1 / sample_rate * (1 - 1e-12))
+        return epoch_steps(sample_rate)
 
 
 class RandomAllocationSampler(Sampler):
@@ -162,10 +156,6 @@ class BalancedIterationSampling(Sampling):
         drawn = self.for_steps(base.strategy.iterations)
         step = Gaussian(base.noise_multiplier)
         return BalancedIteration(step, drawn._known(), drawn.participations(sample_rate), self.series)
-
-    def in_series(self, number: int) -> BalancedIterationSampling:
-        """This sampling with series `number`."""
-        return replace(self, series=number)
 
     def for_steps(self, steps: int) -> BalancedIterationSampling:
         """This sampling for a run of so many steps."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -152,7 +153,7 @@ class Sampling(ABC):
 
     def in_series(self, number: int) -> Sampling:
         """This sampling as series `number` of its kind on a ledger; the same unless the order of batches matters."""
-        return self
+        return replace(self, series=number) if hasattr(self, "series") else self  # type: ignore[type-var]
 
     def for_bands(self, bands: int) -> Sampling:
         """This sampling with a record's steps so far apart, where that was left open."""
@@ -191,3 +192,9 @@ def exact_batch_size(records: int, sample_rate: float) -> int:
     if round(size) < 1 or abs(size - round(size)) > 1e-6:
         raise check.fail("batch_size", f"an integer in [1, {records}]", size, "Batches have exactly this size.")
     return round(size)
+
+
+def epoch_steps(sample_rate: float) -> int:
+    """Steps of an epoch in which each record takes part in one, at this rate or less: ceil(1 / sample_rate)."""
+    # A rate of 1 / T is a rounded quotient, whose inverse may exceed T by a few units.
+    return math.ceil(1 / sample_rate * (1 - 1e-12))

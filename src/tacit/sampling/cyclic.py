@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -25,7 +24,7 @@ from tacit.noise import SecureStream, Stream
 from tacit.noise.discrete import uniform_integers
 from tacit.relation import Relation
 from tacit.sampling.allocation import RandomAllocationSampler
-from tacit.sampling.base import Batch, Sampler, Sampling
+from tacit.sampling.base import Batch, Sampler, Sampling, epoch_steps
 from tacit.sampling.poisson import bernoulli
 
 KNOWN_GROUPS = (
@@ -46,10 +45,6 @@ class _CyclicSampling(Sampling):
     def __post_init__(self) -> None:
         if self.groups is not None:
             check.count("groups", self.groups)
-
-    def in_series(self, number: int) -> _CyclicSampling:
-        """This sampling with series `number`."""
-        return replace(self, series=number)
 
     def for_bands(self, bands: int) -> _CyclicSampling:
         """This sampling with as many groups as bands, unless their number was given."""
@@ -125,7 +120,7 @@ class CyclicAllocationSampling(_CyclicSampling):
 
     def steps_per_block(self, sample_rate: float) -> int:
         """T, the turns of a group of which a record has one, rounded up."""
-        return math.ceil(1 / self._rate_in_group(sample_rate)[1] * (1 - 1e-12))
+        return epoch_steps(self._rate_in_group(sample_rate)[1])
 
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> CyclicAllocationSampler:
         """A sampler of groups in turn."""
@@ -161,8 +156,7 @@ class BallsAndBinsSampling(Sampling):
 
     def bins(self, sample_rate: float) -> int:
         """T, the steps of an epoch."""
-        # A rate of 1 / T is a rounded quotient, whose inverse may exceed T by a few units.
-        return math.ceil(1 / sample_rate * (1 - 1e-12))
+        return epoch_steps(sample_rate)
 
     def sampler(self, records: int, sample_rate: float, stream: Stream) -> CyclicPoissonSampler:
         """A sampler of T groups in turn, whole."""
@@ -175,10 +169,6 @@ class BallsAndBinsSampling(Sampling):
         if run.strategy.bands == 1:
             return BallsAndBins(Gaussian(run.noise_multiplier), bins, epochs, self.series)
         return MinSeparation(run, epochs, bins, series=self.series)
-
-    def in_series(self, number: int) -> BallsAndBinsSampling:
-        """This sampling with series `number`."""
-        return replace(self, series=number)
 
 
 class CyclicSampler(Sampler):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -126,10 +126,6 @@ class ShuffledSampling(Sampling):
         """`Shuffled`: each pass costs what one full batch does, and its last batch runs even where it is smaller."""
         size = exact_batch_size(records, sample_rate)
         return Shuffled(base, records, size, self.series, drop_last=records % size == 0)
-
-    def in_series(self, number: int) -> ShuffledSampling:
-        """This sampling with series `number`."""
-        return replace(self, series=number)
 
     def steps_alike(self, records: int, sample_rate: float) -> int:
         """The steps of one pass."""

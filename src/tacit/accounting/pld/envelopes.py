@@ -14,6 +14,7 @@ import numpy as np
 
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.fft import grouped_by_noise
+from tacit.accounting.pld.intervals import QuickBounds
 from tacit.mechanisms.pairs import (
     NOTHING,
     AdaptivePair,
@@ -105,7 +106,7 @@ def _block(pair: Pair, steps: int) -> AdaptivePair | None:
     return longer if longer.steps > most else plain
 
 
-class FixedMemberLowerBound:
+class FixedMemberLowerBound(QuickBounds):
     """A lower bound on delta of steps that are all one member: the worst of a few and of the one at the tilt asked."""
 
     def __init__(self, parts: Parts, upper: Dispatch):
@@ -140,18 +141,6 @@ class FixedMemberLowerBound:
         theta = self._upper.general.saddle_for_delta(delta).theta
         return max(direction.epsilon(delta)[0] for direction in self._candidates(theta)), np.inf
 
-    def ceiling(self, delta: float) -> float:
-        """Return infinity."""
-        return np.inf
-
-    def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
-        """`delta`, which is quick everywhere."""
-        return self.delta
-
-    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
-        """Return 1: this is a lower bound alone."""
-        return lambda value: 1.0
-
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`delta` at many epsilons, by a few members."""
         shares = _FEW if self._families else _FEW[:1]
@@ -159,7 +148,7 @@ class FixedMemberLowerBound:
         return np.max(sides, axis=0), np.ones(len(epsilons))
 
 
-class AdaptiveLowerBound:
+class AdaptiveLowerBound(QuickBounds):
     """A lower bound on delta of a few steps of one family: the highest of the lines that some way to adapt exceeds."""
 
     def __init__(self, pair: Pair, steps: int):
@@ -181,22 +170,6 @@ class AdaptiveLowerBound:
         if self._at(0.0) <= delta or delta <= 0:
             return 0.0, np.inf
         return bracketed_root(lambda epsilon: self._at(epsilon) - delta, 0.0, top, relative=1e-9) * (1 - 1e-8), np.inf
-
-    def ceiling(self, delta: float) -> float:
-        """Return infinity."""
-        return np.inf
-
-    def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
-        """`delta`, which is quick everywhere."""
-        return self.delta
-
-    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
-        """Return 1: this is a lower bound alone."""
-        return lambda value: 1.0
-
-    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`delta` at many epsilons."""
-        return np.array([self._at(float(epsilon)) for epsilon in epsilons]), np.ones(len(epsilons))
 
 
 def lower_bounds(parts: Parts, upper: Dispatch) -> list[AdaptiveLowerBound | FixedMemberLowerBound | Dispatch]:

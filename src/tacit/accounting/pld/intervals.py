@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Protocol
@@ -152,3 +153,32 @@ def _root(excess: Callable[[float], float], x: float, slope: float, reach: float
         if value > _UNKNOWN:
             slope = steep if 0 < steep < np.inf else slope / 4  # Steps grow where all is lost, and bounds are flat.
     return max(low, 0.0), max(high, 0.0)
+
+
+class QuickBounds(ABC):
+    """Two-sided answers about one direction that are quick everywhere."""
+
+    @abstractmethod
+    def delta(self, epsilon: float) -> tuple[float, float]:
+        """Return lower and upper bound at this epsilon."""
+
+    @abstractmethod
+    def epsilon(self, delta: float) -> tuple[float, float]:
+        """Return bounds on the smallest epsilon that meets `delta`."""
+
+    def ceiling(self, delta: float) -> float:
+        """Return the upper bound on epsilon."""
+        return self.epsilon(delta)[1]
+
+    def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
+        """Return `delta`."""
+        return self.delta
+
+    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
+        """Return the upper side of `delta`."""
+        return lambda value: self.delta(value)[1]
+
+    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return bounds on delta at many epsilons."""
+        both = np.array([self.delta(float(epsilon)) for epsilon in epsilons])
+        return both[:, 0], both[:, 1]

@@ -18,7 +18,7 @@ import numpy as np
 
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.mechanisms.pairs import GaussianPair, Nodes, Pair, SampledGaussianPair
-from tacit.mechanisms.pairs.base import Table, table_bin_masses
+from tacit.mechanisms.pairs.base import Table
 from tacit.tradeoff import Curve
 
 Parts = list[tuple[Pair, int]]
@@ -134,10 +134,6 @@ class ProfilePair(Pair):
     def nodes(self, theta: float, frequency: float) -> Nodes:
         """Return the finite losses with their masses."""
         return Nodes(*self.columns)
-
-    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the P- and Q-masses of the finite losses in each bin."""
-        return table_bin_masses(edges, *self.columns)
 
 
 def _masses(losses: np.ndarray, values: np.ndarray) -> Table:

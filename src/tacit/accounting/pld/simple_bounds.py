@@ -5,13 +5,13 @@ Steps of so little noise that nothing is lost by telling which of them sampled t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from tacit.accounting.pld.intervals import ALLOWANCE
+from tacit.accounting.pld.intervals import ALLOWANCE, QuickBounds
 from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units
 from tacit.accounting.pld.saddle_point import SMALLEST, log_chernoff
 from tacit.mechanisms.pairs import AtomPair, Nodes, Pair, SampledGaussianPair
@@ -141,7 +141,7 @@ _MARGINS = (0.05, 0.5, 2.0, 8.0)  # Values of m in the lower bound; the best cou
 Parts = Sequence[tuple[Pair, int]]
 
 
-class FewSamples:
+class FewSamples(QuickBounds):
     """delta and epsilon, as (lower, upper), of `steps` equal Poisson-subsampled Gaussian steps in one direction.
 
     Let K ~ Bin(steps, rate) be how many steps sample the record. Whoever knows K's steps sees K Gaussian steps, so by
@@ -174,23 +174,6 @@ class FewSamples:
         """Return bounds on the smallest epsilon that meets `delta`."""
         low, high = (ProfileCurve(bound).epsilon(delta) for bound in (self._lower, self._upper))
         return low * (1 - _ALLOWANCE), min(high, self._steps * self._pair.largest) * (1 + _ALLOWANCE)
-
-    def ceiling(self, delta: float) -> float:
-        """Return the upper bound, which is quick."""
-        return self.epsilon(delta)[1]
-
-    def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
-        """`delta`, which is quick everywhere."""
-        return self.delta
-
-    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
-        """The upper side of `delta`, which is quick everywhere."""
-        return lambda value: self.delta(value)[1]
-
-    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return bounds on delta at many epsilons."""
-        both = np.array([self.delta(float(epsilon)) for epsilon in epsilons])
-        return both[:, 0], both[:, 1]
 
     def _upper(self, epsilon: float) -> float:
         counts, masses, below, beyond = self._counts

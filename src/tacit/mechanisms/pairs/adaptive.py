@@ -16,7 +16,7 @@ adapt. Such lines add up, and the largest of several is again below the largest 
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,7 +33,7 @@ _LOG_TAIL = -92.0  # log of the chance of too long a block: e^-92 = 1e-40.
 Families = tuple[tuple[Pair, int], ...]
 
 
-class GridPair(Pair):
+class GridPair(Pair, ABC):
     """A pair of finitely many losses that it chooses itself, on a grid or where lines meet."""
 
     @property

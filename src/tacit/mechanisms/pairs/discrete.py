@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -147,10 +147,6 @@ class DiscreteGaussianPair(Pair):
         """Return the finite losses with their masses."""
         return _thinned(self.table, _stride(self.scale, self.shift, theta, frequency), theta)
 
-    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the P- and Q-masses of the finite losses in each bin."""
-        return table_bin_masses(edges, *self.table)
-
 
 @dataclass(frozen=True)
 class DiscreteGaussianReplacePair(Pair):
@@ -197,10 +193,6 @@ class DiscreteGaussianReplacePair(Pair):
         """Return the finite losses with their masses."""
         return _thinned(self.table, _stride(self.scale, 2 * self.shift, theta, frequency), theta)
 
-    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the P- and Q-masses of the finite losses in each bin."""
-        return table_bin_masses(edges, *self.table)
-
 
 def _stride(scale: float, shift: float, theta: float, frequency: float) -> int:
     """The largest m for which m times a sum over every m-th integer is as good as the sum over all.
@@ -234,7 +226,7 @@ def _normal(x: np.ndarray, scale: float) -> np.ndarray:
     return np.exp(-((x / scale) ** 2) / 2) / np.exp(-((around / scale) ** 2) / 2).sum()
 
 
-class TabulatedPair(Pair):
+class TabulatedPair(Pair, ABC):
     """A pair whose `table` holds all finite losses, each the difference of the logarithms of its two masses."""
 
     @property
@@ -256,10 +248,6 @@ class TabulatedPair(Pair):
     def nodes(self, theta: float, frequency: float) -> Nodes:
         """Return the finite losses with their masses."""
         return Nodes(*self.table)
-
-    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the P- and Q-masses of the finite losses in each bin."""
-        return table_bin_masses(edges, *self.table)
 
 
 NOTHING = AtomPair((0.0,), (1.0,), (1.0,))

@@ -20,15 +20,39 @@ from tacit.mechanisms.pairs.base import (
 
 
 @dataclass(frozen=True)
-class SampledPair(Pair):
+class _OnSample(Pair):
+    """A pair on a Poisson sample: members of a family stay members."""
+
+    base: Pair
+    rate: float
+
+    @property
+    def reached(self) -> bool:
+        """Whether one step alone reaches the base."""
+        return self.base.reached
+
+    def attained(self, share: float) -> Pair:
+        """Return a pair that a mechanism of the family reaches."""
+        return replace(self, base=self.base.attained(share))
+
+    def covering(self, count: int) -> tuple[Pair, ...]:
+        """Return finite pairs that cover the family."""
+        return tuple(replace(self, base=base) for base in self.base.covering(count))
+
+    @property
+    def discrete(self) -> bool:
+        """Return whether `atoms` are all finite losses."""
+        return self.base.discrete
+
+
+@dataclass(frozen=True)
+class SampledPair(_OnSample):
     """A pair run on a Poisson sample under add/remove (Zhu, Dong & Wang 2022, Theorem 11).
 
     remove: ((1-p) Q + p P, Q) from a pair (P, Q) for (with, without) the record; add: (P, (1-p) P + p Q) from a
     pair for (without, with). Losses move monotonely: log(1-p + p e^L) and -log(1-p + p e^{-L}).
     """
 
-    base: Pair
-    rate: float
     remove: bool
 
     def edge_error(self, size: float) -> float:
@@ -49,19 +73,6 @@ class SampledPair(Pair):
         return float(sign * log_mixture(self.rate, np.array(sign * top)))
 
     @property
-    def reached(self) -> bool:
-        """Whether one step alone reaches the base."""
-        return self.base.reached
-
-    def attained(self, share: float) -> Pair:
-        """Return a pair that a mechanism of the family reaches."""
-        return replace(self, base=self.base.attained(share))
-
-    def covering(self, count: int) -> tuple[Pair, ...]:
-        """Return finite pairs that cover the family."""
-        return tuple(replace(self, base=base) for base in self.base.covering(count))
-
-    @property
     def atoms(self) -> tuple[float, ...]:
         """Return the losses of positive mass."""
         if self.base.table is not None:
@@ -73,11 +84,6 @@ class SampledPair(Pair):
         if not self.remove and self.base.infinity_mass:
             found.append(float(-np.log1p(-self.rate)))
         return tuple(found)
-
-    @property
-    def discrete(self) -> bool:
-        """Return whether `atoms` are all finite losses."""
-        return self.base.discrete
 
     def gaussian_limit(self, rate: float = 1.0, *, remove: bool = True) -> tuple[Pair, float]:
         """Return the Gaussian limit of the base on this sample."""
@@ -147,15 +153,12 @@ class SampledPair(Pair):
 
 
 @dataclass(frozen=True)
-class RevealedPair(Pair):
+class RevealedPair(_OnSample):
     """Whether the record was sampled is revealed: loss 0 with probability 1 - rate, else that of `base`.
 
     By joint convexity it dominates a Poisson sample under any relation in which both data sets have a record in
     the place that differs; nothing smaller is known for a mechanism of which only the pair is known.
     """
-
-    base: Pair
-    rate: float
 
     @property
     def largest(self) -> float:
@@ -163,27 +166,9 @@ class RevealedPair(Pair):
         return max(self.base.largest, 0.0)
 
     @property
-    def reached(self) -> bool:
-        """Whether one step alone reaches the base."""
-        return self.base.reached
-
-    def attained(self, share: float) -> Pair:
-        """Return a pair that a mechanism of the family reaches."""
-        return replace(self, base=self.base.attained(share))
-
-    def covering(self, count: int) -> tuple[Pair, ...]:
-        """Return finite pairs that cover the family."""
-        return tuple(replace(self, base=base) for base in self.base.covering(count))
-
-    @property
     def atoms(self) -> tuple[float, ...]:
         """Return the losses of positive mass."""
         return (0.0, *self.base.atoms)
-
-    @property
-    def discrete(self) -> bool:
-        """Return whether `atoms` are all finite losses."""
-        return self.base.discrete
 
     @property
     def infinity_mass(self) -> float:
