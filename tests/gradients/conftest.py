@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.gradients import model_probe
-from tacit.gradients.record_check import RecordCheck
+from tacit.gradients.model_probe import RecordCheck
 
 
 @pytest.fixture

@@ -241,7 +241,7 @@ def _speed(model: nn.Module, inputs: Tensor) -> str:
 
     from tacit.clipping import FlatClip
     from tacit.gradients import ClippedSum
-    from tacit.gradients.batch_independence import main_output
+    from tacit.gradients.neighbours import main_output
 
     def readout(outputs: object, _: Tensor) -> Tensor:
         found = main_output(outputs)

@@ -11,6 +11,7 @@ import copyreg
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -181,6 +182,11 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from list(getattr(value, "__dict__", {}).items())
 
 
+def kept(value: Any) -> Any:
+    """A copy of a value of the state, where it can be written into."""
+    return value.clone() if isinstance(value, Tensor) else value.copy() if isinstance(value, np.ndarray) else value
+
+
 def changed_names(before: State, after: State) -> list[str]:
     """Names whose value is not the same, bit by bit, in both states, or that only one of them has.
 
@@ -285,3 +291,22 @@ def _restorer(model: nn.Module) -> Callable[[], None]:
             value.grad = gradient
 
     return restore
+
+
+@contextmanager
+def restored_generators() -> Iterator[Callable[[], None]]:
+    """A function that puts every global generator where it is now; they are put there at the end too."""
+    cpu, cuda = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    draws, python = np.random.get_state(), random.getstate()  # noqa: NPY002 (models draw from it)
+
+    def start() -> None:
+        torch.set_rng_state(cpu)
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+        np.random.set_state(draws)  # noqa: NPY002
+        random.setstate(python)
+
+    try:
+        yield start
+    finally:
+        start()

@@ -17,7 +17,7 @@ from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.fallback import by_vmap
 from tacit.gradients.first_batch_check import TOLERANCE
 from tacit.gradients.inputs import PhysicalBatch, call, doubled
-from tacit.gradients.model_probe import restored_generators
+from tacit.gradients.module_state import restored_generators
 
 # Values of per-sample gradients in one comparison at most (0.5 GB in float64, in parts of 32 MB), else it costs many
 # steps; larger models are compared by the first batch's few records alone.

@@ -18,9 +18,8 @@ from tacit import check
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients import examine
 from tacit.gradients.inputs import Inputs, Loss, batch_size, losses_of, outputs_of, rows, tensors
-from tacit.gradients.kept_values import KeptValues
-from tacit.gradients.model_probe import restored_generators
-from tacit.gradients.module_state import copy_to_run
+from tacit.gradients.model_probe import check_records
+from tacit.gradients.module_state import copy_to_run, restored_generators
 from tacit.sampling import Batch
 from tacit.training.autograd import flat, mapped
 from tacit.training.callbacks import Callback
@@ -107,36 +106,39 @@ def as_inputs(inputs: Any) -> Inputs:
     return _tensor("inputs", inputs)
 
 
-def check_data(model: nn.Module, loss: Loss, records: Records) -> int:
+def check_data(model: nn.Module, loss: Loss, records: Records, *, private: bool = True) -> int:
     """Number of records, after the model and the loss have run on the first two of them.
+
+    Args:
+        model: in train mode.
+        loss: one value per record.
+        records: to train on.
+        private: whether records must not mix, nor be kept; tested before a call that could keep something.
 
     Raises:
         InvalidInput: data are empty, lengths or widths do not fit, labels lie outside the model's classes, or the loss
             does not give one value per example.
-        UnsupportedModel: the model keeps values of these records outside of its modules.
+        UnsupportedModel: the model mixes these records, or keeps values of them.
     """
     count = batch_size(records.inputs, records.targets)
     if not count:
         raise check.fail("inputs", "at least one record", 0)
-    kept = KeptValues()
-    with torch.no_grad(), restored_generators() as start:
-        for _ in range(2):
-            start()
-            _check_call(model, loss, records, kept)
-    kept.check()
+    if private:
+        check_records(model, *records.batch(Batch(np.arange(2) % count)), loss)
+    with torch.no_grad(), restored_generators():
+        _check_call(model, loss, records)
     return count
 
 
-def _check_call(model: nn.Module, loss: Loss, records: Records, kept: KeptValues) -> None:
+def _check_call(model: nn.Module, loss: Loss, records: Records) -> None:
     """Call a copy of the model, as some keep values of their first batch, on at most two records."""
     few, targets = records.batch(Batch(np.arange(min(2, len(records.targets)))))
     module, restore = copy_to_run(model)
     try:
-        with kept.watched((*tensors(few), targets)):
-            outputs = outputs_of(module, few)
-            if isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1:
-                _check_labels(records.targets, outputs.shape[1])
-            losses_of(loss, outputs, targets)
+        outputs = outputs_of(module, few)
+        if isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1:
+            _check_labels(records.targets, outputs.shape[1])
+        losses_of(loss, outputs, targets)
     finally:
         restore()
 
@@ -267,6 +269,8 @@ def validate_inputs(
     precision: str,
     device: str | torch.device | None,
     public: Iterable[object] = (),
+    *,
+    private: bool = True,
 ) -> tuple[Records, int]:
     """The records as tensors and their number, after the checks of `fit`.
 
@@ -279,6 +283,7 @@ def validate_inputs(
         precision: "float32" or "bfloat16".
         device: that of the model, to have each batch moved there; None when the data lie there.
         public: what the data set reads and was declared public.
+        private: whether the records must not mix.
 
     Raises:
         InvalidInput: data, loss, optimizer, precision or device break their rule.
@@ -290,7 +295,7 @@ def validate_inputs(
     check_optimizer(model, optimizer)
     records = Records.of(model, inputs, targets, device, public)
     with computed_in(model, precision):
-        return records, check_data(model, loss, records)
+        return records, check_data(model, loss, records, private=private)
 
 
 def check_callbacks(callbacks: Sequence[Callback]) -> list[Callback]:

@@ -10,7 +10,7 @@ import torch
 from tacit.clipping import FlatClip
 from tacit.errors import Refused
 from tacit.gradients import FlatGradient
-from tacit.gradients.model_probe import restored_generators
+from tacit.gradients.module_state import restored_generators
 from tacit.noise import SecureStream
 from tacit.sampling import Sampling
 from tacit.training.refusals import refuse

@@ -17,8 +17,7 @@ from tacit import check
 from tacit.accounting import Facts, How, Ledger
 from tacit.errors import UnsupportedModel
 from tacit.gradients.inputs import Inputs, Loss
-from tacit.gradients.model_probe import ModelProbe
-from tacit.gradients.record_check import TYPED, program_of
+from tacit.gradients.model_probe import TYPED, ModelProbe, program_of
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback
 from tacit.training.captured import captured_data

@@ -239,7 +239,7 @@ def fit_nonprivate(
         >>> history[-1]["steps"]
         5.0
     """
-    records, count = validate_inputs(model, inputs, targets, loss, optimizer, precision, device)
+    records, count = validate_inputs(model, inputs, targets, loss, optimizer, precision, device, private=False)
     callbacks = check_callbacks(callbacks)
     schedule = check_scheduler(optimizer, scheduler, scheduler_per)
     rate = resolve_sample_rate(count, sample_rate, batch_size_of(inputs, batch_size, sample_rate))

@@ -22,8 +22,8 @@ from tacit.accounting.facts import Facts, How
 from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs, weights_written
+from tacit.gradients.model_probe import TYPED, program_of
 from tacit.gradients.module_state import same
-from tacit.gradients.record_check import TYPED, program_of
 from tacit.standing import Standing
 from tacit.training.batch_types import input_doubt, loss_doubt
 from tacit.training.optimizers import refuse_other_steps, steps_allowed, update_doubt

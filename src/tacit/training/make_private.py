@@ -18,7 +18,7 @@ from tacit.accounting.facts import FACTS, Facts
 from tacit.errors import TrainingMisuse
 from tacit.gradients import examine
 from tacit.gradients.inputs import weights_written
-from tacit.gradients.model_probe import restored_generators
+from tacit.gradients.module_state import restored_generators
 from tacit.noise import Stream
 from tacit.training.batch_session import BatchSession
 from tacit.training.loader import PrivateLoader, Transform, records_of, tell_of_other_loaders

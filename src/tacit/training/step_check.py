@@ -23,8 +23,8 @@ from tacit import check
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs, call, map_tensors, tensors
-from tacit.gradients.model_probe import restored_generators
-from tacit.gradients.probe_comparison import is_near
+from tacit.gradients.module_state import restored_generators
+from tacit.gradients.neighbours import is_near
 from tacit.training.captured import captured_schedulers
 from tacit.training.output_values import private_values
 from tacit.training.trace import READS, Reads

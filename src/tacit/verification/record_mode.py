@@ -54,6 +54,8 @@ _LITERALS = frozenset(("lift_fresh", "lift"))
 _OF_VALUES = ("tensor", "as_tensor", "asarray")
 _MEMORY = frozenset(("set_", "resize_", "resize_as_", "_resize_output_"))
 
+_KEPT = "it uses a value that an earlier pass computed from its records, and that was kept"
+
 
 class RecordMode(TorchDispatchMode):
     """Types every operation while it is entered.
@@ -61,6 +63,7 @@ class RecordMode(TorchDispatchMode):
     Args:
         count: records of the batch, >= 2.
         undone: whether a mean over the batch is multiplied by its size afterwards.
+        earlier: the mode of an earlier pass over other records; what that one computed from them must not be met.
 
     Attributes:
         at: the user's line of an operation that runs again; empty where the user's code itself runs.
@@ -76,8 +79,9 @@ class RecordMode(TorchDispatchMode):
         refused: the first refusal, which code in between may have caught or wrapped.
     """
 
-    def __init__(self, count: int, undone: bool = False):
+    def __init__(self, count: int, undone: bool = False, earlier: RecordMode | None = None):
         super().__init__()
+        self._earlier = earlier
         self.count, self.undone, self.storages = count, undone, Storages(count)
         self.at = ""
         self.operations: list[str] = []
@@ -102,6 +106,9 @@ class RecordMode(TorchDispatchMode):
     def public(self, value: Tensor) -> None:
         """Let `value` be public: a parameter, a buffer, or declared."""
         if self.storages.find(value) is None:
+            before = None if self._earlier is None else self._earlier.storages.find(value)
+            if before is not None and not before.is_public:
+                self._refuse_kept()
             self.storages.add(value, made=False, trained=isinstance(value, nn.Parameter) and value.requires_grad)
 
     def kind(self, value: Tensor) -> RecordType:
@@ -111,14 +118,26 @@ class RecordMode(TorchDispatchMode):
         return self.storages.kind(value)
 
     def _meet(self, value: Tensor) -> None:
+        if self._earlier is not None and self._earlier.storages.overlapping(value) is not None:
+            self._refuse_kept()
         other = self.storages.overlapping(value)
         if other is not None:
             refuse("memory", self.line(), "a tensor shares memory with records under another name")
         self.public(value)
         made = self.alive is not None and id(value) not in self.alive
+        if self._earlier is not None and self._earlier.storages.find(value) is not None:
+            made = not self._earlier.is_unknown(value)
         made = made and value.untyped_storage()._cdata not in self.attributes
         if not isinstance(value, nn.Parameter) and not made and not is_literal(value, self._own):
             self._unknown.add(value.untyped_storage()._cdata)
+
+    def _refuse_kept(self) -> None:
+        refuse("memory", self.line(), _KEPT, "Keep no values of records; compute on public data beforehand")
+
+    def is_of_records(self, value: Tensor) -> bool:
+        """Whether the memory of `value` holds what this program computed from its records."""
+        entry = self.storages.find(value)
+        return (entry is not None and not entry.is_public) or self.storages.overlapping(value) is not None
 
     # Lines and reads.
 

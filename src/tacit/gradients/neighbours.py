@@ -1,0 +1,444 @@
+"""Neighbouring batches: half of the records are replaced at fixed shape, and nothing of the others may change.
+
+Two copies of the module run on one batch with the same generator states. In the second run some rows are replaced by
+other values. For the rows that were kept, the outputs, the parameter gradients of their outputs, and all state that the
+module keeps afterwards must agree. Because both runs have the same shapes, layers that draw noise draw the same noise.
+State that changes alike in both runs (call counters, caches that depend on the weights alone) is allowed.
+
+A difference refutes that the module treats records apart; that none was found shows nothing, which the record types of
+the operations do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tacit import check
+from tacit.errors import UnsupportedModel
+from tacit.gradients.inputs import Inputs, Loss, losses_of, map_tensors, outputs_of, rows, tensors
+from tacit.gradients.module_state import (
+    State,
+    changed_names,
+    copy_to_run,
+    kept,
+    leaves,
+    module_state,
+    restored_generators,
+)
+
+_OUTPUTS = 1e-5  # rounding of one row between two runs of equal shape, relative to the largest value
+_GRADIENTS = 1e-4  # that of a sum over rows
+_HALF = 5e-2  # both, in models that compute in half precision
+_LEAST = 4  # rows below which rows are repeated, so that half of them can be replaced
+_PAIRS = 4  # draws of a half and its complement before a verdict: mixing of a few records may lie outside of one
+_CROWDED, _CROWDS = 32, 8  # rows of a batch half of which are one row, and how many such rows are tried
+_SCALES = (32.0, -32.0, 1.0, -1.0)  # of rows that reach both sides of a threshold which all rows as they are lie on
+
+
+@dataclass(frozen=True)
+class Leak:
+    """One way in which a record affects what the model does with others of its batch.
+
+    Attributes:
+        path: of the first layer where it shows; empty for the model itself.
+        layer: its type.
+        what: "outputs", "gradients" or "state" (buffers, weights and attributes that the forward pass writes).
+        change: largest change relative to the largest value.
+
+    Example:
+        >>> print(Leak("1", "Centred", "outputs", 0.25))
+        layer '1' (Centred): outputs of an example change by 25.0% when another example changes.
+    """
+
+    path: str
+    layer: str
+    what: str
+    change: float
+
+    def __str__(self) -> str:
+        name = f"layer {self.path!r} ({self.layer})" if self.path else f"the model ({self.layer})"
+        if self.what == "state":
+            return f"{name} stores something that depends on the examples it has seen."
+        return f"{name}: {self.what} of an example change by {self.change:.1%} when another example changes."
+
+
+def leakage(model: nn.Module, inputs: Inputs) -> list[Leak]:
+    """Ways in which the records of a batch affect each other in train mode; empty when none was found.
+
+    This finds batch statistics in custom layers, attention across records, and time-first tensors where the model
+    expects the batch first. It is a test, not a proof: mixing that these inputs do not show stays undetected.
+
+    Args:
+        model: any module; it is left as it is.
+        inputs: at least two records, as for the model.
+
+    Raises:
+        InvalidInput: the model does not take the inputs, or its outputs or gradients on them are not finite.
+
+    Example:
+        >>> import torch
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+        >>> leakage(model, torch.eye(3))[0].path
+        '1'
+    """
+    given = tensors(inputs)
+    if not given or any(not isinstance(value, Tensor) or len(value) < 2 for value in given):
+        raise check.fail("inputs", "tensors with at least two examples", type(inputs).__name__)
+    places = torch.arange(max(_LEAST, len(given[0]))) % len(given[0])
+    batch, found = ProbedBatch(rows(inputs, places), None, None), dict[tuple[str, str], Leak]()
+    modes = [(each, each.training) for each in model.modules()]
+    try:
+        with restored_generators() as start, torch.enable_grad():
+            first = _run(model.train(), batch, torch.ones(batch.size, dtype=torch.bool), start)
+            if not first.is_finite():
+                hint = "It could not be tested: try inputs of another size, or another start."
+                raise check.fail("outputs and gradients", "finite on random inputs", "NaN or infinity", hint)
+            for replaced in _halves(batch.size, torch.Generator().manual_seed(0)):
+                both = _both(model, batch, replaced, start)
+                for leak, _ in _leaks(model, *both, ~replaced, of_loss=False):
+                    found.setdefault((leak.path, leak.what), leak)
+    finally:
+        for each, mode in modes:
+            each.training = mode
+    return list(found.values())
+
+
+def main_output(output: object) -> Tensor:
+    """The first real-valued tensor of what a model returns."""
+    found = _first_real(output)
+    if found is None or not found.dim():
+        got = type(output).__name__ if found is None else "a single number"
+        raise check.fail("model", "a module that returns a real-valued tensor for a batch", got)
+    return found
+
+
+def check_neighbours(model: nn.Module, batch: ProbedBatch, start: Callable[[], None], *, thorough: bool) -> set[str]:
+    """Replace halves of the rows, and raise where anything of the others changes; names of state that changes alike.
+
+    Args:
+        model: in train mode.
+        batch: finite rows, and the loss that is tested with the model.
+        start: puts the generators where every run begins.
+        thorough: several halves, and rows that crowd the others out of what has a capacity.
+
+    Raises:
+        UnsupportedModel: a row's output or gradient follows other rows, or state of the module follows the rows; the
+            layer or attribute is named, no value is.
+    """
+    draw = torch.Generator().manual_seed(random.SystemRandom().getrandbits(60))
+    before, changed = {name: kept(value) for name, value in module_state(model).items()}, set[str]()
+    for _ in range(_PAIRS if thorough else 1):
+        for replaced in _halves(batch.size, draw):
+            first, second = _both(model, batch, replaced, start)
+            for _, sentence in _leaks(model, first, second, ~replaced, batch.loss is not None):
+                raise UnsupportedModel(sentence)
+            changed.update(changed_names(before, first.state))
+    if thorough:
+        _check_crowds(model, batch, draw, start)
+    return changed
+
+
+@dataclass(frozen=True)
+class ProbedBatch:
+    """The rows of a probe, and the loss that is probed with the model.
+
+    Attributes:
+        inputs: as the model takes them, rows along the first axis of every tensor.
+        targets: of the loss.
+        loss: one value per row; None for the outputs of the model.
+    """
+
+    inputs: Inputs
+    targets: Tensor | None
+    loss: Loss | None
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(tensors(self.inputs)[0])
+
+    def select(self, index: Tensor) -> ProbedBatch:
+        """The rows `index`, each as often as it is named."""
+        targets = None if self.targets is None else self.targets[index.to(self.targets.device)]
+        return ProbedBatch(rows(self.inputs, index), targets, self.loss)
+
+    def scaled(self, by: Tensor) -> ProbedBatch:
+        """Every row of the real inputs times its number in `by`, shape (rows,)."""
+
+        def times(value: Tensor) -> Tensor:
+            factors = by.to(value).reshape(-1, *[1] * (value.dim() - 1))
+            return value * factors if value.is_floating_point() else value
+
+        return ProbedBatch(map_tensors(times, self.inputs), self.targets, self.loss)
+
+    def changed(self, replaced: Tensor, *, new: bool) -> ProbedBatch:
+        """The batch with other rows in place of the `replaced` ones; reals as 1 - 1.5 times another if `new`."""
+        inputs = map_tensors(lambda value: with_others(value, replaced, new=new), self.inputs)
+        targets = None if self.targets is None else with_others(self.targets, replaced, new=new)
+        return ProbedBatch(inputs, targets, self.loss)
+
+
+@dataclass
+class _Run:
+    """One run of a copy: outputs, first output of every layer, gradients of the kept rows' outputs, and state."""
+
+    outputs: list[Tensor]
+    layers: dict[str, Tensor]
+    gradients: dict[str, Tensor]
+    state: State
+
+    def is_finite(self) -> bool:
+        """Whether outputs and gradients are."""
+        return all(bool(value.isfinite().all()) for value in (*self.outputs, *self.gradients.values()))
+
+    def tolerance(self, usual: float) -> float:
+        """`usual` in single precision; half precision rounds otherwise where other rows are scaled along."""
+        values = [*self.outputs, *self.layers.values()]
+        return _HALF if any(value.dtype in (torch.float16, torch.bfloat16) for value in values) else usual
+
+
+def _run(model: nn.Module, batch: ProbedBatch, keep: Tensor, start: Callable[[], None]) -> _Run:
+    module, restore = copy_to_run(model)
+    layers: dict[str, Tensor] = {}
+    try:
+        hooks = [inner.register_forward_hook(_noting(layers, path)) for path, inner in module.named_modules() if path]
+        start()
+        given = map_tensors(lambda value: value.detach().clone(), batch.inputs)
+        returned = outputs_of(module, given)
+        if batch.loss is not None and batch.targets is not None:
+            returned = losses_of(batch.loss, returned, batch.targets.detach().clone())
+        outputs = _batched(returned, len(keep))
+        gradients = _gradients(module, outputs, keep)
+        for hook in hooks:
+            hook.remove()
+        state = {name: kept(value) for name, value in module_state(module).items()}
+    finally:
+        restore()
+    return _Run([value.detach() for value in outputs], layers, gradients, state)
+
+
+def _noting(layers: dict[str, Tensor], path: str) -> Callable[[nn.Module, object, object], None]:
+    def note(_: nn.Module, __: object, output: object) -> None:
+        if (value := _first_real(output)) is not None:
+            layers.setdefault(path, value.detach().clone())
+
+    return note
+
+
+def _gradients(module: nn.Module, outputs: list[Tensor], keep: Tensor) -> dict[str, Tensor]:
+    """Gradients of sum_{i kept} <w_i, output_i> for fixed uneven w; found mixing may be in the backward pass alone."""
+    # Its gradient is divided by counts over whatever runs together; the engine runs it record by record.
+    by_frequency = {
+        id(value)
+        for inner in module.modules()
+        if getattr(inner, "scale_grad_by_freq", False)
+        for value in inner.parameters(recurse=False)
+    }
+    trainable = ((name, value) for name, value in module.named_parameters() if value.requires_grad)
+    named = {name: value for name, value in trainable if id(value) not in by_frequency}
+    readout = sum((_readout(value, keep) for value in outputs if value.requires_grad), start=torch.zeros(()))
+    if not named or not isinstance(readout, Tensor) or not readout.requires_grad:
+        return {}
+    found = torch.autograd.grad(readout, list(named.values()), allow_unused=True)
+    return {name: value.detach() for name, value in zip(named, found, strict=True) if value is not None}
+
+
+def _readout(value: Tensor, keep: Tensor) -> Tensor:
+    flat = value[keep.to(value.device)].flatten().float()
+    places = torch.arange(1, flat.numel() + 1, device=flat.device, dtype=torch.float32)
+    return (flat * (0.5 + (places * 0.6180339887).frac())).sum().cpu()
+
+
+def _batched(output: object, size: int) -> list[Tensor]:
+    """Real-valued tensors of the model's output that have a row for each row of the batch."""
+    found = [value for _, value in leaves(output) if isinstance(value, Tensor)]
+    return [value for value in found if value.is_floating_point() and value.dim() and len(value) == size]
+
+
+def _first_real(value: object) -> Tensor | None:
+    found = (one for _, one in leaves(value) if isinstance(one, Tensor) and one.is_floating_point())
+    return next(found, None)
+
+
+def _both(model: nn.Module, batch: ProbedBatch, replaced: Tensor, start: Callable[[], None]) -> tuple[_Run, _Run]:
+    """A run on the batch, and one with other rows in place of the `replaced` ones."""
+    first = _run(model, batch, ~replaced, start)
+    try:
+        second = _run(model, batch.changed(replaced, new=True), ~replaced, start)
+        if second.is_finite() or not first.is_finite():
+            return first, second
+    except Exception:
+        # Probabilities outside of [0, 1] and the like: models and losses refuse them in many ways.
+        pass
+    return first, _run(model, batch.changed(replaced, new=False), ~replaced, start)
+
+
+def kept_state(name: str, value: object) -> str:
+    """The sentence for state `name` of a model, of such a value, that follows the records."""
+    kind = "state" if name.endswith("__len__") or not isinstance(value, Tensor) else "tensor"
+    return (
+        f"{kind} {name.removesuffix('.__len__')!r} of the model follows the records that pass through the model, which "
+        "would carry private data from one step into the next. Remove the statistic, or compute it on public data."
+    )
+
+
+def _leaks(model: nn.Module, first: _Run, second: _Run, keep: Tensor, of_loss: bool) -> Iterator[tuple[Leak, str]]:
+    """Leaks into state, and into outputs and gradients of the rows in `keep`, each with its sentence."""
+    layers = dict(model.named_modules())
+    for name in changed_names(first.state, second.state)[:1]:
+        path = name.rpartition(".")[0]
+        path = path if path in layers else ""
+        yield Leak(path, type(layers[path]).__name__, "state", 1.0), kept_state(name, first.state.get(name))
+    own, other, tolerance = first.outputs, second.outputs, first.tolerance(_OUTPUTS)
+    shapes = [value.shape for value in own] == [value.shape for value in other]
+    if not shapes or not all(is_near(one, two, keep, tolerance) for one, two in zip(own, other, strict=True)):
+        change = max((_change(one, two, keep) for one, two in zip(own, other, strict=False)), default=1.0)
+        leak = _first_layer(layers, first, second, keep) or Leak("", type(model).__name__, "outputs", change)
+        yield leak, _mixing(leak, "" if of_loss else "outputs")
+    allowed = first.tolerance(_GRADIENTS) * _largest(first.gradients.values())
+    for name, gradient in first.gradients.items():
+        difference = (gradient - second.gradients[name]).abs()
+        # Rows that overflow leave NaN in a sum over all of them, whatever their weight: such a draw decides nothing.
+        if bool((difference > allowed).any()) and bool(difference.isfinite().all()):
+            path = name.rpartition(".")[0]
+            change = float(difference.max()) / max(_largest([gradient]), 1e-12)
+            yield (
+                Leak(path, type(layers[path]).__name__, "gradients", change),
+                _mixing(None, f"the gradient of {name!r}"),
+            )
+            return
+
+
+def _first_layer(layers: dict[str, nn.Module], first: _Run, second: _Run, keep: Tensor) -> Leak | None:
+    """The first layer whose rows differ."""
+    for name, output in first.layers.items():
+        later = second.layers.get(name)
+        if later is None or output.shape != later.shape or not output.dim() or len(output) != len(keep):
+            continue
+        if not is_near(output, later, keep, first.tolerance(_OUTPUTS)):
+            return Leak(name, type(layers[name]).__name__, "outputs", _change(output, later, keep))
+    return None
+
+
+def _mixing(leak: Leak | None, values: str) -> str:
+    """The sentence for rows that follow others: the first layer where it shows, or which values, "" for losses."""
+    if leak is not None and leak.path:
+        return (
+            f"layer {leak.path!r} ({leak.layer}), or what runs before it, mixes the examples of a batch. Normalise "
+            "within one example, e.g. by nn.GroupNorm."
+        )
+    if not values:
+        return "the loss of an example depends on the other examples of its batch. Compute each from its own outputs."
+    return (
+        f"the model mixes the examples of a batch: {values} of an example change when others are exchanged. "
+        "Compute each row from its own record and public values alone."
+    )
+
+
+def _check_crowds(model: nn.Module, batch: ProbedBatch, draw: torch.Generator, start: Callable[[], None]) -> None:
+    """One half of a batch as copies of one row, then of another: what has a capacity is full for some of them.
+
+    The first half is replaced and then the last: a capacity may go to those who come first, or last. Rows of real
+    inputs are tried with both signs and two scales, the copied ones at the larger scale.
+    """
+    places, scales = torch.arange(_CROWDED), torch.tensor(_SCALES).repeat(_CROWDED // len(_SCALES))
+    crowd = batch.select(torch.randint(batch.size, (_CROWDED,), generator=draw))
+    tried = [(crowd, torch.randperm(_CROWDED, generator=draw)[:_CROWDS])]
+    if any(value.is_floating_point() for value in tensors(batch.inputs)):
+        # Every row twice in a row, so that it stands there with both signs.
+        larger = (scales.abs() > 1).nonzero().flatten()[:_CROWDS]
+        tried.insert(0, (crowd.select(places // 2).scaled(scales), larger))
+    for each, fillers in tried:
+        complete = [
+            _check_crowd(model, each, replaced, fillers, start)
+            for replaced in (places < _CROWDED // 2, places >= _CROWDED // 2)
+        ]
+        if all(complete):
+            return
+
+
+def _check_crowd(
+    model: nn.Module, crowd: ProbedBatch, replaced: Tensor, fillers: Tensor, start: Callable[[], None]
+) -> bool:
+    """Compare the rows that are not `replaced` by copies of each filler; False where some run gave no finite values."""
+    first: _Run | None = None
+    complete = True
+    for filler in fillers:
+        try:
+            run = _run(model, crowd.select(torch.where(replaced, filler, torch.arange(_CROWDED))), ~replaced, start)
+        except Exception:
+            # Values outside of a range: models and losses refuse them in many ways.
+            return False
+        first = run if first is None else first
+        if not (run.is_finite() and first.is_finite()):
+            complete = False
+            continue
+        run.state = first.state
+        for _, sentence in _leaks(model, first, run, ~replaced, crowd.loss is not None):
+            raise UnsupportedModel(sentence)
+    return complete
+
+
+def is_near(one: Tensor, other: Tensor, keep: Tensor, tolerance: float) -> bool:
+    """Whether rows of two tensors of equal shape agree.
+
+    Args:
+        one: shape (rows, ...).
+        other: the same shape.
+        keep: which rows count, shape (rows,).
+        tolerance: largest difference, in units of the largest value of `one`, >= 0.
+    """
+    where = keep.to(one.device)
+    one, other = one[where].float(), other[where].float()
+    close = ((one - other).abs() <= tolerance * _largest([one])) | (one == other) | (one.isnan() & other.isnan())
+    return bool(close.all())
+
+
+def _change(one: Tensor, other: Tensor, keep: Tensor) -> float:
+    """Largest change of the rows in `keep`, relative to the largest value before."""
+    if one.shape != other.shape:
+        return 1.0
+    where = keep.to(one.device)
+    return _largest([(one - other)[where].float()]) / max(_largest([one]), 1e-12)
+
+
+def _largest(values: Any) -> float:
+    found = [float(value.abs().nan_to_num(0.0, 0.0, 0.0).max()) for value in values if value.numel()]
+    return max(found, default=0.0)
+
+
+def _halves(count: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A random half of `count` rows, and the others."""
+    replaced = torch.zeros(count, dtype=torch.bool)
+    replaced[torch.randperm(count, generator=draw)[: count // 2]] = True
+    return replaced, ~replaced
+
+
+def with_others(value: Tensor, replaced: Tensor, *, new: bool = True) -> Tensor:
+    """`value` with other rows in place of the `replaced` ones.
+
+    Args:
+        value: shape (rows, ...).
+        replaced: which rows, shape (rows,).
+        new: reals become 1 - 1.5 times another row, which no row of the batch need be; else another row.
+
+    Example:
+        >>> with_others(torch.tensor([1.0, 2.0]), torch.tensor([True, False]))
+        tensor([-2.,  2.])
+    """
+    where, other = replaced.to(value.device), torch.roll(value, 1, 0)
+    if value.is_floating_point():
+        other = 1.0 - 1.5 * other.nan_to_num(0.0, 0.0, 0.0) if new else other
+    elif value.numel() and torch.equal(value, other):
+        # Rows that are all equal would be replaced by themselves; values that occur stay within what a loss takes.
+        known = value.unique()
+        other = ~value if value.dtype == torch.bool else known[(torch.searchsorted(known, value) + 1) % len(known)]
+    changed = value.clone()
+    changed[where] = other[where].to(value.dtype)
+    return changed
