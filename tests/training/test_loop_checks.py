@@ -73,6 +73,37 @@ def _in_place(p, a, b):
 
 TEACHER = Net()
 
+
+def _branching(p, a, b):
+    return ce(p.model(a.flip(1) if torch.rand(1) < 0.5 else a), b)
+
+
+FRESH_DRAWS = {
+    "flipped by rows": lambda p, a, b: ce(p.model(torch.where((torch.rand(len(a)) < 0.5)[:, None], a.flip(1), a)), b),
+    "noise of one shape": lambda p, a, b: ce(p.model(a + 0.1 * torch.randn(a.shape)), b),
+    "noise for all rows": lambda p, a, b: ce(p.model(a + 0.1 * torch.randn(6)), b),
+    "weights of the losses": lambda p, a, b: ce(p.model(a), b) * torch.rand(len(a)),
+    "columns in another order": lambda p, a, b: ce(p.model(a[:, torch.randperm(6)]), b),
+    "a branch": _branching,
+    "a number": lambda p, a, b: ce(p.model(a * (0.9 + 0.1 * torch.rand(1).item())), b),
+    "a shift": lambda p, a, b: ce(p.model(torch.roll(a, int(torch.randint(6, (1,))), 1)), b),
+    "inputs": lambda p, a, b: ce(p.model(torch.randn(len(a), 6)), b),
+}
+
+
+def _filled(p, a, b):
+    draw = torch.rand(len(a))
+    draw[:] = a[:, 0]
+    return ce(p.model(a), b) * (1 + draw.mean().item())
+
+
+MIXING_DRAWS = {
+    "rows in another order": lambda p, a, b: ce(p.model(0.5 * a + 0.5 * a[torch.randperm(len(a))]), b),
+    "targets in another order": lambda p, a, b: ce(p.model(a), b[torch.randperm(len(b))]),
+    "scaled by the mean": lambda p, a, b: ce(p.model(a * torch.rand(len(a), 1) * a.mean()), b),
+    "filled with rows": _filled,
+}
+
 CORRECT = {
     "plain": lambda p, a, b: ce(p.model(a), b),
     "normalised": lambda p, a, b: ce(p.model((a - MEAN) / 2.0), b),
@@ -89,6 +120,36 @@ CORRECT = {
     "mean of tokens": lambda p, a, b: ce(p.model(a.view(-1, 2, 3).flatten(1)), b),
     "masked": lambda p, a, b: ce(p.model(a), b) * (b != 2),
 }
+
+
+@pytest.mark.parametrize("name", FRESH_DRAWS)
+def test_what_a_loop_draws_afresh_is_known(name):
+    before = torch.rand
+    p = private()
+    epochs(p, FRESH_DRAWS[name], passes=1)
+    assert not p.facts.assumed
+    assert p.ledger.standing is Standing.PROVEN
+    assert torch.rand is before
+    assert type(torch.rand(2)) is torch.Tensor
+
+
+@pytest.mark.parametrize("name", MIXING_DRAWS)
+def test_a_draw_does_not_hide_that_records_meet(name):
+    p = private()
+    with pytest.raises(MixesRecords):
+        epochs(p, MIXING_DRAWS[name], passes=1)
+
+
+def test_a_draw_that_is_kept_from_an_earlier_batch_is_of_unknown_origin():
+    kept = []
+
+    def noisy(p, a, b):
+        kept.append(torch.rand(6))
+        return ce(p.model(a + kept[0]), b)
+
+    p = private()
+    epochs(p, noisy, passes=1)
+    assert p.ledger.standing is Standing.CONDITIONAL
 
 
 @pytest.mark.parametrize("name", CORRECT)

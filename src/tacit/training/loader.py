@@ -35,6 +35,7 @@ from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
 from tacit.training.guarded_data import MADE_OF_OWN, GuardedData
 from tacit.training.ranks import check_processes
 from tacit.training.streams import DECLARED, AheadSampler, StreamedRecords
+from tacit.training.trace import DRAWS
 
 _PROCESS_KEY = os.urandom(16)  # hashes of records are compared in this process only
 _ROWS = 1024  # evenly spaced rows that are hashed: as good as all of them to recognise a table, and quick
@@ -241,6 +242,7 @@ class PrivateLoader:
         """The batch with every tensor on its trace."""
         trace = self._session.trace
         assert trace is not None
+        DRAWS.begin(trace)
         return with_leaves(
             batch, lambda _, value: trace.root(value) if isinstance(value, Tensor) and value.dim() else value
         )

@@ -33,7 +33,7 @@ from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
 from tacit.training.ranks import note_processes
 from tacit.training.state_guard import COMPARED, StateGuard, elsewhere
 from tacit.training.step_check import settings_of
-from tacit.training.trace import Reads, Trace, TracedTensor, allowed
+from tacit.training.trace import Reads, Trace, TracedTensor, allowed, plain, refer
 
 # Share of the later batches whose loss is computed from one record alone; an operation or number that is new always.
 _REPLAYED = 1 / 64
@@ -212,6 +212,8 @@ class LoopChecks:
         """
         if trace is None:
             return
+        # A draw of an earlier batch is no row of it, and of unknown origin here.
+        values = [plain(value) if isinstance(refer(value, trace), Tensor) else value for value in values]
         traced = [value for value in values if isinstance(value, TracedTensor)]
         derived = [value for value in traced if not trace.is_root(value)]
         foreign = [value for value in values if isinstance(value, Tensor) and value not in _Identity(traced)]

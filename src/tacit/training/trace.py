@@ -11,14 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import wraps
 from itertools import count
+from threading import get_ident
 from typing import Any
+from weakref import ref as weak
 
 import torch
 from torch import Tensor
 
 from tacit.errors import TrainingMisuse
-from tacit.training.autograd import flat, leaves_of, network_of, writes
+from tacit.training.autograd import flat, leaves_of, mapped, network_of, writes
 from tacit.verification.reads import user_line
 
 # These give a tensor whose shape follows the values: the shape is the number that is read. The tensor stays traced.
@@ -156,7 +159,7 @@ class Trace:
         autocast = (device, torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
         given = refer(args, self), refer(kwargs, self)
         drawn = _states(device) if _draws(function, kwargs) else None
-        others = tuple(self._named(value) for value in flat((args, kwargs)) if _is_other(value))
+        others = tuple(self._named(value) for value in flat(given) if isinstance(value, Tensor))
         self.nodes.append(Node(function, *given, torch.is_grad_enabled(), user_line(), others, autocast, drawn))
         return len(self.nodes) - 1
 
@@ -181,6 +184,10 @@ class Trace:
         finally:
             _restore(state)
         return _item(values, wanted)
+
+    def follows_rows(self, value: Ref) -> bool:
+        """Whether rows of the batch, or outputs for them, may be in `value`: in one of draws alone they are not."""
+        return any(place in self.roots for place in self._needed(value))
 
     def unknown(self, wanted: Ref) -> list[str]:
         """Lines at which a tensor of unknown origin enters the value of `wanted`."""
@@ -276,7 +283,8 @@ def traced_call(func: Any, args: Any, kwargs: Any, kind: type[TracedTensor]) -> 
     # Of values of two batches the later one goes on.
     trace = max(traces, key=lambda one: one.order)
     if name in READS:
-        trace.reads.note()
+        if any(isinstance(value, TracedTensor) and _follows_rows(value) for value in values):
+            trace.reads.note()
         if name not in _SHAPED:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
@@ -286,8 +294,8 @@ def traced_call(func: Any, args: Any, kwargs: Any, kind: type[TracedTensor]) -> 
     return _wrapped(result, trace, place, kind)
 
 
-def _is_other(value: Any) -> bool:
-    return isinstance(value, Tensor) and not isinstance(value, TracedTensor)
+def _follows_rows(value: TracedTensor) -> bool:
+    return not hasattr(value, "trace") or value.trace.follows_rows(value.ref)
 
 
 _PASSIVE_NAMES = (
@@ -320,16 +328,17 @@ def _marked(value: Tensor, trace: Trace, ref: Ref, kind: type[TracedTensor]) -> 
     return trace.mark(traced, ref)
 
 
-def refer(value: Any, trace: Trace) -> Any:
-    """`value` with traced tensors replaced by references; other tensors stay as they are now."""
-    if isinstance(value, TracedTensor) and hasattr(value, "trace"):
-        return value.ref if value.trace is trace else EARLIER
-    if isinstance(value, dict):
-        return {key: refer(item, trace) for key, item in value.items()}
-    if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
-        items = [refer(item, trace) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    return value
+def refer(values: Any, trace: Trace) -> Any:
+    """`values` with those on the trace replaced by references; other tensors stay as they are now."""
+
+    def referred(value: Any) -> Any:
+        if not isinstance(value, TracedTensor) or not hasattr(value, "trace"):
+            return value
+        if value.trace is trace:
+            return value.ref
+        return EARLIER if _follows_rows(value) else plain(value)
+
+    return mapped(values, referred)
 
 
 def plain(value: Any) -> Any:
@@ -363,7 +372,9 @@ def _restore(states: tuple[Tensor, Tensor | None]) -> None:
 
 
 def _again(node: Node, values: dict[int, Any]) -> Any:
-    args, kwargs = _resolved(node.args, values), _resolved(node.kwargs, values)
+    args, kwargs = mapped(
+        (node.args, node.kwargs), lambda value: _item(values, value) if isinstance(value, Ref) else value
+    )
     if any(value is EARLIER for value in flat((args, kwargs))):
         return EARLIER
     if node.generators is not None:
@@ -373,17 +384,66 @@ def _again(node: Node, values: dict[int, Any]) -> Any:
         return node.function(*args, **kwargs)
 
 
-def _resolved(value: Any, values: dict[int, Any]) -> Any:
-    if isinstance(value, Ref):
-        return _item(values, value)
-    if isinstance(value, dict):
-        return {key: _resolved(item, values) for key, item in value.items()}
-    if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
-        items = [_resolved(item, values) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    return value
-
-
 def _item(values: dict[int, Any], ref: Ref) -> Any:
     value = values[ref.node]
     return value if ref.item is None or value is EARLIER else value[ref.item]
+
+
+_DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli")
+_ORIGINAL = {name: getattr(torch, name) for name in _DRAWING}
+
+
+def _nothing() -> None:
+    return None
+
+
+class DrawsOnTrace:
+    """Lets what `torch.rand` and its like draw in a loop stand on the trace of the batch in hand.
+
+    So a fresh draw of one size is known from a tensor of unknown origin. A draw into memory of the user's, by a
+    generator of the user's, or in another thread stays as it is.
+    """
+
+    def __init__(self) -> None:
+        self._trace: Callable[[], Trace | None] = _nothing
+        self._thread = 0
+
+    def begin(self, trace: Trace | None) -> None:
+        """From now on draws stand on `trace`; on none where it is None."""
+        self._trace, self._thread = _nothing if trace is None else weak(trace), get_ident()
+        for name in _DRAWING:
+            setattr(torch, name, _ORIGINAL[name] if trace is None else _TRACED[name])
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Draws inside are those of a model, and stand on no trace."""
+        before = self._trace()
+        self.begin(None)
+        try:
+            yield
+        finally:
+            self.begin(before)
+
+    def call(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """What `original` draws, on the trace where that is possible."""
+        trace = self._trace()
+        other = any(kwargs.get(name) for name in ("out", "generator", "requires_grad"))
+        traced = any(isinstance(value, TracedTensor) for value in flat((args, kwargs)))
+        if trace is None or other or traced or get_ident() != self._thread:
+            return original(*args, **kwargs)
+        place = trace.append(original, args, kwargs, writing=False)
+        return _wrapped(original(*args, **kwargs), trace, place, TracedTensor)
+
+
+DRAWS = DrawsOnTrace()
+"""The draws of the process."""
+
+
+def _tracing(original: Callable[..., Any]) -> Callable[..., Any]:
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        return DRAWS.call(original, args, kwargs)
+
+    return wraps(original)(draw)
+
+
+_TRACED = {name: _tracing(original) for name, original in _ORIGINAL.items()}

@@ -26,7 +26,7 @@ from tacit.training.private_outputs import PrivateOutputs, cotangents
 from tacit.training.private_step import apply_release, check_mode
 from tacit.training.sharded import local
 from tacit.training.step_check import settings_of
-from tacit.training.trace import TracedTensor, plain
+from tacit.training.trace import DRAWS, TracedTensor, plain
 
 
 class Withheld(Tensor):
@@ -72,6 +72,10 @@ class PrivateModel(nn.Module):
             TrainingMisuse: the model is given another batch, or an option changes.
             InvalidInput: an argument is no tensor with rows, nor a plain value.
         """
+        with DRAWS.apart():
+            return self._called(inputs, named)
+
+    def _called(self, inputs: Any, named: Any) -> Any:
         session, values = self._session, [value for _, value in leaves((inputs, named))]
         inputs, named = with_leaves((inputs, named), lambda _, value: plain(value))
         if not self.training or not torch.is_grad_enabled():
@@ -140,6 +144,7 @@ class PrivateModel(nn.Module):
 
     def _backpropagate(self, recording: Recording, autocast: bool, outputs: PrivateOutputs) -> None:
         session = self._session
+        DRAWS.begin(None)
         session.check_first()
         check_mode(self)
         session.checks.after_forward(recording.inputs)
