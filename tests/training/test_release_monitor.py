@@ -24,10 +24,8 @@ from tacit.sampling import (
 from tacit.sampling.poisson import PoissonSampler
 from tacit.standing import Standing
 from tacit.tickets.pruning import PartSampling
-from tacit.training import Functions, draw_check, fit, make_private, plan, release, release_monitor
-from tacit.training.batch_statistics import BatchStatistics
-from tacit.training.draw_check import check_draws
-from tacit.training.noise_statistics import NoiseStatistics
+from tacit.training import Functions, fit, make_private, plan, release, release_monitor, release_statistics
+from tacit.training.release_statistics import BatchStatistics, NoiseStatistics, check_draws
 from tests.training.cases import blobs, cross_entropy, plain_sgd, small_model
 
 OWNERS = np.arange(400) // 4
@@ -190,7 +188,7 @@ def test_noise_that_a_generator_decides_is_refused(monkeypatch):
         patch.setattr("os.urandom", bytes)
         with pytest.raises(Refused, match="noise must come from the secure stream"):
             check_draws(*draw_check_of)
-    monkeypatch.setattr(draw_check, "SecureStream", lambda: _TorchBits())
+    monkeypatch.setattr(release_statistics, "SecureStream", lambda: _TorchBits())
     with pytest.raises(Refused, match="must come from the secure stream"):
         check_draws(*draw_check_of)
 

@@ -42,7 +42,7 @@ from tacit.runs.run_signature import append
 from tacit.tradeoff import TradeOff
 from tacit.training import Functions, fit
 from tacit.training.execution_record import ExecutionRecord, with_threads
-from tacit.training.refusals import collected_refusals
+from tacit.training.release_statistics import collected_refusals
 from tacit.training.release import Correlation
 
 REFUTED_AT = 0.999

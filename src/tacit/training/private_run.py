@@ -20,10 +20,10 @@ from tacit.root_finding import bisect_integers
 from tacit.sampling import Batch
 from tacit.standing import Standing
 from tacit.tradeoff import Target, check_target
-from tacit.training.draw_check import check_draws
 from tacit.training.plan import Plan, ledger_after
 from tacit.training.release import Correlation, NoisyMean, Release
 from tacit.training.release_monitor import ReleaseMonitor
+from tacit.training.release_statistics import check_draws
 from tacit.training.sharded import WholeModel
 
 WHAT_IS_LEFT = "a run spends what earlier runs left of a target (natural filter); reserve slots, or declare the scope"

@@ -20,19 +20,16 @@ from tacit.accounting import Ledger
 from tacit.clipping import AdaptiveClip, Clip
 from tacit.errors import Refused, TacitError
 from tacit.gradients import ClippedSum, FlatGradient
-from tacit.gradients.first_batch_check import TOLERANCE
 from tacit.gradients.inputs import PhysicalBatch
-from tacit.gradients.sum_check import difference_of_sum
+from tacit.gradients.sums import TOLERANCE, difference_of_sum
 from tacit.mechanisms import Gaussian, MatrixGaussian, Mechanism, Strategy
 from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.noise.correlated import Whitening
 from tacit.noise.rounded_gaussian import grid_of
 from tacit.sampling import Batch
 from tacit.standing import Standing
-from tacit.training.batch_statistics import BatchStatistics
-from tacit.training.noise_statistics import NoiseStatistics
-from tacit.training.refusals import refuse
 from tacit.training.release import Correlation
+from tacit.training.release_statistics import BatchStatistics, NoiseStatistics, refuse
 
 if TYPE_CHECKING:
     from tacit.training.release import Release
