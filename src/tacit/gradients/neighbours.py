@@ -330,7 +330,7 @@ def _mixing(leak: Leak | None, values: str) -> str:
     """The sentence for rows that follow others: the first layer where it shows, or which values, "" for losses."""
     if leak is not None and leak.path:
         return (
-            f"layer {leak.path!r} ({leak.layer}), or what runs before it, mixes the examples of a batch. Normalise "
+            f"layer {leak.path!r} ({leak.layer}) mixes the examples of a batch, or what runs before it does. Normalise "
             "within one example, e.g. by nn.GroupNorm."
         )
     if not values:

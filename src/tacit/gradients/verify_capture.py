@@ -8,7 +8,7 @@ fails keeps the fallback.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -117,7 +117,10 @@ def _check_mixing(model: nn.Module, probe: PhysicalBatch, alone: Tensor) -> None
         if _close(together, alone) or not _close(together, probe.loss(call(model, probe.inputs), probe.targets)):
             return
         if not _equal_alone_in_double(model, probe):
-            raise UnsupportedModel(_mixing_message(model, probe.inputs))
+            raise UnsupportedModel(
+                "the loss of an example depends on the other examples of its batch, or on their number. Compute each "
+                "from its own outputs."
+            )
 
 
 def _equal_alone_in_double(model: nn.Module, probe: PhysicalBatch) -> bool:
@@ -297,44 +300,3 @@ def _check_state(model: nn.Module, versions: dict[str, int]) -> None:
             f"layer {written[0].rpartition('.')[0]!r} writes the parameter {written[0]!r} during training, which would "
             "change weights without a private release. Keep such state in a buffer that does not follow the records."
         )
-
-
-def _mixing_message(model: nn.Module, inputs: Inputs) -> str:
-    """The error that names the first layer whose output for a record changes with the rest of the batch."""
-    count = len(tensors(inputs)[0])
-    together = _outputs(model, inputs)
-    alone = [_outputs(model, rows(inputs, slice(i, i + 1))) for i in range(count)]
-    for path, output in together.items():
-        comparable = len(output) == count and all(path in one and one[path].shape == output[:1].shape for one in alone)
-        if comparable and not _close(output.flatten(), torch.cat([one[path] for one in alone]).flatten()):
-            where = f"layer {path!r} ({type(model.get_submodule(path)).__name__})" if path else "the model"
-            return f"{where} mixes the examples of a batch. Normalise within one example, e.g. by nn.GroupNorm."
-    return "the loss of an example depends on the other examples of its batch. Compute each from its own outputs."
-
-
-def _outputs(model: nn.Module, inputs: Inputs) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    with recorded_outputs(model, found, lambda output: output if isinstance(output, Tensor) else None), torch.no_grad():
-        call(model, inputs)
-    return found
-
-
-@contextmanager
-def recorded_outputs(
-    model: nn.Module, found: dict[str, Tensor], pick: Callable[[object], Tensor | None]
-) -> Iterator[None]:
-    """Inside, what `pick` takes from the first output of every module goes into `found`, innermost module first."""
-
-    def hook(path: str) -> Callable[[nn.Module, object, object], None]:
-        def record(_: nn.Module, __: object, output: object) -> None:
-            if (tensor := pick(output)) is not None:
-                found.setdefault(path, tensor.detach().clone())
-
-        return record
-
-    hooks = [module.register_forward_hook(hook(path)) for path, module in model.named_modules()]
-    try:
-        yield
-    finally:
-        for handle in hooks:
-            handle.remove()

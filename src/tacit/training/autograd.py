@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tacit.verification.calls import flat
+
 
 @dataclass(frozen=True)
 class TapeIndex:
@@ -58,7 +60,7 @@ class Entry:
     @property
     def sized(self) -> list[Tensor | int]:
         """The integers and the tensors with a length among its arguments."""
-        return [value for value in flat((self.arguments, self.named)) if _has_size(value)]
+        return [value for value in flat((self.arguments, self.named)) if _has_size(value)]  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -241,17 +243,6 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-def flat(value: Any) -> Iterator[Any]:
-    """Every leaf of nested lists, tuples and dicts."""
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from flat(item)
-    elif isinstance(value, dict):
-        yield from flat(list(value.values()))
-    else:
-        yield value
-
-
 def _itself(value: Tensor) -> Tensor:
     return value
 
@@ -270,20 +261,6 @@ def _item(values: dict[int, Any], made: TapeIndex) -> Any:
 
 def _autocast(device: str, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
     return torch.autocast(device, dtype) if dtype is not None else nullcontext()
-
-
-def leaves_of(loss: Tensor) -> Iterator[Tensor]:
-    """The leaves that a gradient of `loss` reaches."""
-    waiting, visited = [loss.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in visited:
-            continue
-        visited.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None:
-            yield leaf
-        waiting.extend(following for following, _ in node.next_functions)
 
 
 def network_of(leaf: Tensor) -> str:

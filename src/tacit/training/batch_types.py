@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InvalidInput, NoRecordRule
-from tacit.training.autograd import flat
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.trace import EARLIER, Node, Trace, TracedTensor, plain
+from tacit.verification.calls import flat
 from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import PUBLIC, Public, Records, WholeBatch
 from tacit.verification.recordwise import observed

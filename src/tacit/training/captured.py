@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dis
 import functools
+import io
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from pathlib import PurePath
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -13,11 +16,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Dataset
 
 # Depth to which containers, objects and functions are searched; a wrapper of a wrapper is three.
 _DEPTH = 4
 Wanted = Callable[[str, object], bool]
 _ROOTS = ("torch", "numpy", "math", "builtins", "functools", "tacit", "scipy", "sklearn")
+_CONSTANTS = 64  # numbers in a tuple or list that is a size or a constant, not a column
+_ONE = (str, bytes, int, float, complex, bool, type(None), type, PurePath, torch.dtype, torch.device, torch.Generator)
+_LABELS = (str, bytes, int, type(None))
+# Packages whose objects without attributes hold no records: generators of draws, patterns, times, locks.
+KNOWN = frozenset(
+    ("numpy", "torch", "random", "_random", "re", "datetime", "decimal", "threading", "_thread", "tokenizers")
+)
 
 
 def captured_data(function: Callable[..., Any]) -> dict[str, object]:
@@ -181,3 +192,57 @@ def _globals(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _globals(constant)
+
+
+def is_installed(kind: type) -> bool:
+    """Whether a class is of an installed package or of torch's."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return "site-packages" in file
+
+
+def is_of_torch(kind: type) -> bool:
+    """Whether a class is one of torch's data sets, or of torch itself."""
+    return kind is Dataset or kind.__module__.startswith(("torch.", "typing"))
+
+
+def is_opaque(value: object) -> bool:
+    """Whether nobody sees what a value reads: iterators, open files, connections."""
+    if isinstance(value, _ONE) or callable(value) or hasattr(value, "__dict__") or is_column(value):
+        return isinstance(value, Iterator | io.IOBase)
+    return type(value).__module__.split(".")[0] not in KNOWN | {"builtins"} or isinstance(value, Iterator)
+
+
+def is_column(value: object) -> bool:
+    """Whether a value has entries by number or key."""
+    return not isinstance(value, _ONE) and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+
+
+def is_plain(value: Any, size: int) -> bool:
+    """Whether a value is one number or name, a size or constant, or a table of labels, which is prepared publicly."""
+    if isinstance(value, _ONE) or not hasattr(value, "__len__"):
+        return isinstance(value, _ONE)
+    if not isinstance(value, list | tuple | dict | set | frozenset) or len(value) == size or not len(value):
+        return False
+    each = list(value.values()) if isinstance(value, dict) else list(value)
+    short = len(each) <= _CONSTANTS and all(isinstance(one, int | float | str) for one in each)
+    return short or all(isinstance(one, _LABELS) for one in each)
+
+
+def columns_of(kind: type) -> Iterator[tuple[str, Any]]:
+    """Attributes of a class that are columns."""
+    if is_of_torch(kind):
+        return
+    for name, value in vars(kind).items():
+        if not name.startswith("__") and is_column(value):
+            yield name, value
+
+
+def methods_of(kind: type) -> Iterator[FunctionType]:
+    """What may run when an item is made: all methods of the user's classes, besides the making of the data set."""
+    for each in kind.__mro__[:-1]:
+        if is_of_torch(each):
+            continue
+        for name, value in vars(each).items():
+            function = getattr(value, "fget", getattr(value, "__func__", getattr(value, "func", value)))
+            if isinstance(function, FunctionType) and name not in ("__init__", "__len__"):
+                yield function

@@ -9,13 +9,11 @@ happens, whatever the values are.
 from __future__ import annotations
 
 import functools
-import io
 import operator
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
-from types import FunctionType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,19 +23,24 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from tacit.errors import InvalidInput
-from tacit.training.captured import ReachedState, captured, holds_data
+from tacit.training.captured import (
+    KNOWN,
+    ReachedState,
+    captured,
+    columns_of,
+    holds_data,
+    is_column,
+    is_installed,
+    is_of_torch,
+    is_opaque,
+    is_plain,
+    methods_of,
+)
 
 _TRUSTED = (TensorDataset, Subset, ConcatDataset)
 # Say nothing about values, or give the rows under another name.
 _PUBLIC = frozenset(("shape", "dtype", "ndim", "size", "column_names", "num_rows", "num_columns", "device"))
 _ROWS = frozenset(("values", "iloc", "iat"))
-_CONSTANTS = 64  # numbers in a tuple or list that is a size or a constant, not a column
-_ONE = (str, bytes, int, float, complex, bool, type(None), type, PurePath, torch.dtype, torch.device, torch.Generator)
-_LABELS = (str, bytes, int, type(None))
-# Packages whose objects without attributes hold no records: generators of draws, patterns, times, locks.
-_KNOWN = frozenset(
-    ("numpy", "torch", "random", "_random", "re", "datetime", "decimal", "threading", "_thread", "tokenizers")
-)
 MADE_OF_OWN = "each record is made of entries of its own, watched at every record, and collated alone"
 """How it is known that rows are made of their own records."""
 MEND = "wrap its columns: make_private(..., transform=f) on a TensorDataset, or private.declare('rows', 'why')"
@@ -139,19 +142,19 @@ class GuardedData(Dataset[Any]):
     def _stand_ins(self) -> dict[str, Any]:
         """The attributes of the data set, with columns that note what is read of them."""
         attributes: dict[str, Any] = {}
-        inherited = {name: value for each in reversed(type(self.data).__mro__[:-1]) for name, value in _held(each)}
+        inherited = {name: value for each in reversed(type(self.data).__mro__[:-1]) for name, value in columns_of(each)}
         for name, value in (inherited | dict(getattr(self.data, "__dict__", {}))).items():
             attributes[name] = self.stand_in(name, value)
-        for function in _methods(type(self.data)):
+        for function in methods_of(type(self.data)):
             self._look_at(function)
-        self._reached += [each for each in type(self.data).__mro__[:-1] if not _is_torch(each)]
+        self._reached += [each for each in type(self.data).__mro__[:-1] if not is_of_torch(each)]
         if not hasattr(self.data, "__dict__"):
             self.doubt = f"{type(self.data).__name__} keeps its columns in no attributes; {MEND}"
         return attributes
 
     def stand_in(self, name: str, value: Any) -> Any:
         """What an item gets for the attribute `name`."""
-        if id(value) in self._public or _is_plain(value, self.size):
+        if id(value) in self._public or is_plain(value, self.size):
             return value
         if isinstance(value, Dataset) and hasattr(value, "__len__"):
             return _Column(GuardedData(value, self._public), name, id(value), self)
@@ -173,8 +176,8 @@ class GuardedData(Dataset[Any]):
 
         found |= captured(value, wanted)
         for kind in kinds:
-            if kind.__module__.split(".")[0] not in sys.stdlib_module_names | _KNOWN and not _is_installed(kind):
-                for function in _methods(kind):
+            if kind.__module__.split(".")[0] not in sys.stdlib_module_names | KNOWN and not is_installed(kind):
+                for function in methods_of(kind):
                     found |= captured(function, self._is_data)
                     self._reached.append(function)
         self._reached.append(value)
@@ -183,13 +186,13 @@ class GuardedData(Dataset[Any]):
     def _is_data(self, name: str, value: object) -> bool:
         if id(value) in self._public or value is self.data:
             return False
-        if holds_data(name, value) or hasattr(value, "cache_info") or _is_opaque(value):
+        if holds_data(name, value) or hasattr(value, "cache_info") or is_opaque(value):
             return True
         if isinstance(value, list | tuple | dict | set | frozenset):
             numbers = any(
                 isinstance(one, int | float) for one in (value.values() if isinstance(value, dict) else value)
             )
-            return numbers and not _is_plain(value, self.size)
+            return numbers and not is_plain(value, self.size)
         return is_column(value) and not isinstance(value, nn.Module)
 
     def _note(self, found: dict[str, object], what: str = "") -> None:
@@ -322,7 +325,7 @@ class _Column:
             self._refuse(name)
         if name in _PUBLIC:
             public = getattr(self._value, name)
-            return public if not is_column(public) or _is_plain(public, -1) else self._refuse(name)
+            return public if not is_column(public) or is_plain(public, -1) else self._refuse(name)
         if name in _ROWS and hasattr(self._value, name):
             return _Column(_Sized(getattr(self._value, name), len(self._value)), self._name, self._key, self._guard)
         own = self._value.data if isinstance(self._value, GuardedData) else self._value
@@ -412,16 +415,6 @@ def _parts(data: Any) -> list[Any]:
     return [data.dataset] if type(data) is Subset else data.datasets if type(data) is ConcatDataset else []
 
 
-def _is_installed(kind: type) -> bool:
-    """Whether a class is of an installed package or of torch's."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return "site-packages" in file
-
-
-def _is_torch(kind: type) -> bool:
-    return kind is Dataset or kind.__module__.startswith(("torch.", "typing"))
-
-
 def _is_whole(value: Any) -> bool:
     try:
         operator.index(value)
@@ -430,52 +423,9 @@ def _is_whole(value: Any) -> bool:
     return True
 
 
-def _is_opaque(value: object) -> bool:
-    """Whether nobody sees what a value reads: iterators, open files, connections."""
-    if isinstance(value, _ONE) or callable(value) or hasattr(value, "__dict__") or is_column(value):
-        return isinstance(value, Iterator | io.IOBase)
-    return type(value).__module__.split(".")[0] not in _KNOWN | {"builtins"} or isinstance(value, Iterator)
-
-
-def is_column(value: object) -> bool:
-    """Whether a value has entries by number or key."""
-    return not isinstance(value, _ONE) and hasattr(value, "__getitem__") and hasattr(value, "__len__")
-
-
 def _counts(index: Any) -> bool:
     """Whether the labels of a frame are positions."""
     return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
-
-
-def _is_plain(value: Any, size: int) -> bool:
-    """Whether a value is one number or name, a size or constant, or a table of labels, which is prepared publicly."""
-    if isinstance(value, _ONE) or not hasattr(value, "__len__"):
-        return isinstance(value, _ONE)
-    if not isinstance(value, list | tuple | dict | set | frozenset) or len(value) == size or not len(value):
-        return False
-    each = list(value.values()) if isinstance(value, dict) else list(value)
-    short = len(each) <= _CONSTANTS and all(isinstance(one, int | float | str) for one in each)
-    return short or all(isinstance(one, _LABELS) for one in each)
-
-
-def _held(kind: type) -> Iterator[tuple[str, Any]]:
-    """Attributes of a class that are columns."""
-    if _is_torch(kind):
-        return
-    for name, value in vars(kind).items():
-        if not name.startswith("__") and is_column(value):
-            yield name, value
-
-
-def _methods(kind: type) -> Iterator[FunctionType]:
-    """What may run when an item is made: all methods of the user's classes, besides the making of the data set."""
-    for each in kind.__mro__[:-1]:
-        if _is_torch(each):
-            continue
-        for name, value in vars(each).items():
-            function = getattr(value, "fget", getattr(value, "__func__", getattr(value, "func", value)))
-            if isinstance(function, FunctionType) and name not in ("__init__", "__len__"):
-                yield function
 
 
 _FILES = "files"

@@ -15,13 +15,13 @@ from tacit.training.autograd import (
     SizeTracker,
     Tape,
     TapeIndex,
-    flat,
-    leaves_of,
     mapped,
     network_of,
     writes,
 )
 from tacit.training.trace import Trace, TracedTensor, plain, traced_call
+from tacit.verification.calls import flat
+from tacit.verification.recordwise import leaves_of
 
 Backward = Callable[["PrivateOutputs"], None]
 
@@ -243,7 +243,7 @@ _SENTENCES = {
 
 def _check_leaves(loss: Tensor, root: Tensor) -> None:
     """Raise if a gradient reaches a parameter other than through the outputs: it would not be clipped."""
-    for leaf in leaves_of(loss):
+    for leaf in leaves_of([loss]):
         if leaf is not root:
             raise InvalidInput(
                 "losses must depend on trainable values only through the outputs of one call of the private model; got "

@@ -21,8 +21,10 @@ import torch
 from torch import Tensor
 
 from tacit.errors import TrainingMisuse
-from tacit.training.autograd import flat, leaves_of, mapped, network_of, writes
+from tacit.training.autograd import mapped, network_of, writes
+from tacit.verification.calls import flat
 from tacit.verification.reads import user_line
+from tacit.verification.recordwise import leaves_of
 
 # These give a tensor whose shape follows the values: the shape is the number that is read. The tensor stays traced.
 _SHAPED = frozenset(("nonzero", "unique", "bincount", "masked_select"))
@@ -258,7 +260,7 @@ class TracedTensor(Tensor):
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Raise `TrainingMisuse`: gradients of records flow through the private model alone."""
-        leaf = next(leaves_of(self), None)
+        leaf = next(iter(leaves_of([self])), None)
         raise TrainingMisuse(self.trace.refusal + (f" It trains {network_of(leaf)}." if leaf is not None else ""))
 
 
@@ -393,10 +395,6 @@ _DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli")
 _ORIGINAL = {name: getattr(torch, name) for name in _DRAWING}
 
 
-def _nothing() -> None:
-    return None
-
-
 class DrawsOnTrace:
     """Lets what `torch.rand` and its like draw in a loop stand on the trace of the batch in hand.
 
@@ -405,12 +403,12 @@ class DrawsOnTrace:
     """
 
     def __init__(self) -> None:
-        self._trace: Callable[[], Trace | None] = _nothing
+        self._trace: Callable[[], Trace | None] = lambda: None
         self._thread = 0
 
     def begin(self, trace: Trace | None) -> None:
         """From now on draws stand on `trace`; on none where it is None."""
-        self._trace, self._thread = _nothing if trace is None else weak(trace), get_ident()
+        self._trace, self._thread = (lambda: None) if trace is None else weak(trace), get_ident()
         for name in _DRAWING:
             setattr(torch, name, _ORIGINAL[name] if trace is None else _TRACED[name])
 
