@@ -20,7 +20,15 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 
 from tacit.errors import MixesRecords, NoRecordRule, UnsupportedModel
 from tacit.gradients.inputs import Inputs, Loss, losses_of, map_tensors, outputs_of, rows, tensors
-from tacit.gradients.module_state import State, changed_names, copy_to_run, kept, module_state, restored_generators
+from tacit.gradients.module_state import (
+    State,
+    changed_names,
+    copy_to_run,
+    kept,
+    module_state,
+    restored_generators,
+    without_frequencies,
+)
 from tacit.gradients.neighbours import ProbedBatch, check_neighbours, kept_state
 from tacit.gradients.rounding import precise_products
 from tacit.verification.record_mode import RecordMode
@@ -189,10 +197,7 @@ def check_records(
     """
     known = Known() if known is None else known
     copied, restore = copy_to_run(model)
-    for inner in copied.modules():
-        if getattr(inner, "scale_grad_by_freq", False):
-            # Gradients of parameters are made record by record, where counts are those of one record.
-            vars(inner)["scale_grad_by_freq"] = False
+    without_frequencies(copied)
     try:
         with restored_generators() as start:
             before = {name: kept(value) for name, value in module_state(copied).items()}

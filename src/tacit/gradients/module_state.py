@@ -270,6 +270,13 @@ def copy_to_run(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
         return inner, _restorer(inner)
 
 
+def without_frequencies(copied: nn.Module) -> None:
+    """Let gradients of a copy be divided by no counts: made record by record, counts are those of one record."""
+    for inner in copied.modules():
+        if getattr(inner, "scale_grad_by_freq", False):
+            vars(inner)["scale_grad_by_freq"] = False
+
+
 def _restorer(model: nn.Module) -> Callable[[], None]:
     values = [(value, value.detach().clone()) for value in (*model.parameters(), *model.buffers())]
     attributes = [(vars(inner), dict(vars(inner))) for inner in model.modules()]

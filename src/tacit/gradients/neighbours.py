@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from tacit.gradients.module_state import (
     leaves,
     module_state,
     restored_generators,
+    without_frequencies,
 )
 
 _OUTPUTS = 1e-5  # rounding of one row between two runs of equal shape, relative to the largest value
@@ -91,7 +92,7 @@ def leakage(model: nn.Module, inputs: Inputs) -> list[Leak]:
     if not given or any(not isinstance(value, Tensor) or len(value) < 2 for value in given):
         raise check.fail("inputs", "tensors with at least two examples", type(inputs).__name__)
     places = torch.arange(max(_LEAST, len(given[0]))) % len(given[0])
-    batch, found = ProbedBatch(rows(inputs, places), None, None), dict[tuple[str, str], Leak]()
+    batch, found = ProbedBatch(rows(inputs, places), together=True), dict[tuple[str, str], Leak]()
     modes = [(each, each.training) for each in model.modules()]
     try:
         with restored_generators() as start, torch.enable_grad():
@@ -152,11 +153,13 @@ class ProbedBatch:
         inputs: as the model takes them, rows along the first axis of every tensor.
         targets: of the loss.
         loss: one value per row; None for the outputs of the model.
+        together: whether gradients are those of an ordinary backward pass, which may count what runs together.
     """
 
     inputs: Inputs
-    targets: Tensor | None
-    loss: Loss | None
+    targets: Tensor | None = None
+    loss: Loss | None = None
+    together: bool = False
 
     @property
     def size(self) -> int:
@@ -166,7 +169,7 @@ class ProbedBatch:
     def select(self, index: Tensor) -> ProbedBatch:
         """The rows `index`, each as often as it is named."""
         targets = None if self.targets is None else self.targets[index.to(self.targets.device)]
-        return ProbedBatch(rows(self.inputs, index), targets, self.loss)
+        return replace(self, inputs=rows(self.inputs, index), targets=targets)
 
     def scaled(self, by: Tensor) -> ProbedBatch:
         """Every row of the real inputs times its number in `by`, shape (rows,)."""
@@ -175,13 +178,13 @@ class ProbedBatch:
             factors = by.to(value).reshape(-1, *[1] * (value.dim() - 1))
             return value * factors if value.is_floating_point() else value
 
-        return ProbedBatch(map_tensors(times, self.inputs), self.targets, self.loss)
+        return replace(self, inputs=map_tensors(times, self.inputs))
 
     def changed(self, replaced: Tensor, *, new: bool) -> ProbedBatch:
         """The batch with other rows in place of the `replaced` ones; reals as 1 - 1.5 times another if `new`."""
         inputs = map_tensors(lambda value: with_others(value, replaced, new=new), self.inputs)
         targets = None if self.targets is None else with_others(self.targets, replaced, new=new)
-        return ProbedBatch(inputs, targets, self.loss)
+        return replace(self, inputs=inputs, targets=targets)
 
 
 @dataclass
@@ -206,6 +209,8 @@ class _Run:
 def _run(model: nn.Module, batch: ProbedBatch, keep: Tensor, start: Callable[[], None]) -> _Run:
     module, restore = copy_to_run(model)
     layers: dict[str, Tensor] = {}
+    if not batch.together:
+        without_frequencies(module)
     try:
         hooks = [inner.register_forward_hook(_noting(layers, path)) for path, inner in module.named_modules() if path]
         start()
@@ -233,15 +238,7 @@ def _noting(layers: dict[str, Tensor], path: str) -> Callable[[nn.Module, object
 
 def _gradients(module: nn.Module, outputs: list[Tensor], keep: Tensor) -> dict[str, Tensor]:
     """Gradients of sum_{i kept} <w_i, output_i> for fixed uneven w; found mixing may be in the backward pass alone."""
-    # Its gradient is divided by counts over whatever runs together; the engine runs it record by record.
-    by_frequency = {
-        id(value)
-        for inner in module.modules()
-        if getattr(inner, "scale_grad_by_freq", False)
-        for value in inner.parameters(recurse=False)
-    }
-    trainable = ((name, value) for name, value in module.named_parameters() if value.requires_grad)
-    named = {name: value for name, value in trainable if id(value) not in by_frequency}
+    named = {name: value for name, value in module.named_parameters() if value.requires_grad}
     readout = sum((_readout(value, keep) for value in outputs if value.requires_grad), start=torch.zeros(()))
     if not named or not isinstance(readout, Tensor) or not readout.requires_grad:
         return {}

@@ -42,12 +42,11 @@ def input_doubt(trace: Trace, value: TracedTensor) -> str:
     return _doubt(_Again(trace), made, plain(value), _INPUT)
 
 
-def loss_doubt(loss: PrivateOutputs, root: Tensor, found: Tensor, scale: int) -> str:
+def loss_doubt(loss: PrivateOutputs, found: Tensor, scale: int) -> str:
     """What the record types leave open of a loss; "" where its gradient for each record follows that record.
 
     Args:
         loss: what `backward` was called on.
-        root: the outputs of the private model.
         found: gradients of `loss` in the outputs, shape of the outputs.
         scale: what `found` was multiplied by.
 
@@ -56,7 +55,7 @@ def loss_doubt(loss: PrivateOutputs, root: Tensor, found: Tensor, scale: int) ->
         InvalidInput: a loss that its operations do not give, or with a value of an earlier batch in it.
     """
     trace = loss.trace
-    place = next(place for place, outputs in trace.outputs.items() if outputs is root)
+    place = next(place for place, outputs in trace.outputs.items() if outputs is loss.root)
 
     def made(again: _Again) -> Tensor:
         leaf = again.roots[place].requires_grad_()

@@ -21,11 +21,11 @@ from tacit.gradients.inputs import Inputs, Loss, batch_size, losses_of, outputs_
 from tacit.gradients.model_probe import check_records
 from tacit.gradients.module_state import copy_to_run, restored_generators
 from tacit.sampling import Batch
-from tacit.training.autograd import mapped
 from tacit.training.callbacks import Callback
 from tacit.training.collation import collated, collation_of
 from tacit.training.guarded_data import GuardedData
 from tacit.training.private_step import check_mode, check_optimizer, computed_in
+from tacit.training.trace import mapped
 from tacit.verification.calls import flat
 
 

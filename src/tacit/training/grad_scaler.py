@@ -76,11 +76,11 @@ class GradScaler:
                 "scale must be given a loss of the outputs of private.model in train mode; got another value. Use "
                 "torch.amp.GradScaler for a model that is not private."
             )
-        if outputs.tape.loss_scale != 1:
+        if outputs.trace.loss_scale != 1:
             raise TrainingMisuse("scale must be called once for each batch; got a second call.")
         scaled = outputs * self._scale
         assert isinstance(scaled, PrivateOutputs)
-        scaled.tape.loss_scale = scaled.loss_scale = self._scale
+        scaled.trace.loss_scale = scaled.loss_scale = self._scale
         return scaled
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:

@@ -32,10 +32,10 @@ from tacit.sampling import Batch, PoissonSampler, Sampling
 from tacit.standing import Standing
 from tacit.training.batch_session import BatchSession, PhysicalBatch
 from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
+from tacit.training.draws import DRAWS
 from tacit.training.guarded_data import MADE_OF_OWN, GuardedData
 from tacit.training.ranks import check_processes
 from tacit.training.streams import DECLARED, AheadSampler, StreamedRecords
-from tacit.training.trace import DRAWS
 
 _PROCESS_KEY = os.urandom(16)  # hashes of records are compared in this process only
 _ROWS = 1024  # evenly spaced rows that are hashed: as good as all of them to recognise a table, and quick

@@ -239,7 +239,6 @@ class LoopChecks:
     def check_loss(
         self,
         loss: PrivateOutputs,
-        root: Tensor,
         found: Tensor,
         scale: int,
     ) -> None:
@@ -247,8 +246,7 @@ class LoopChecks:
 
         Args:
             loss: one value for each record, or their sum or mean.
-            root: outputs of the private model, shape (batch, ...).
-            found: gradient of the loss with respect to `root`.
+            found: gradient of the loss with respect to the outputs.
             scale: what a mean was multiplied with to undo it, >= 1.
         """
         trace = loss.trace
@@ -257,7 +255,7 @@ class LoopChecks:
             return
         if self._is_new(("loss", scale > 1, *trace.signature(False)), trace, self._typed):
             with self.marking():
-                self._doubt("loss_rows", loss_doubt(loss, root, found, scale))
+                self._doubt("loss_rows", loss_doubt(loss, found, scale))
         self.facts.note("loss_rows", How.ENFORCED, TYPED)
 
     def _note_unknown(self, fact: str, trace: Trace, value: TracedTensor) -> None:

@@ -26,7 +26,7 @@ from tacit.gradients.inputs import Inputs, call, map_tensors, tensors
 from tacit.gradients.module_state import restored_generators
 from tacit.gradients.neighbours import is_near
 from tacit.training.captured import captured_schedulers
-from tacit.training.output_values import private_values
+from tacit.training.private_outputs import private_values
 from tacit.training.trace import READS, Reads
 
 Step = Callable[[Any], object]

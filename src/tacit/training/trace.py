@@ -7,21 +7,18 @@ one `Trace`, which runs again under record types, draws repeated; see `batch_typ
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import wraps
 from itertools import count
-from threading import get_ident
 from typing import Any
-from weakref import ref as weak
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacit.errors import TrainingMisuse
-from tacit.training.autograd import mapped, network_of, writes
 from tacit.verification.calls import flat
 from tacit.verification.reads import user_line
 from tacit.verification.recordwise import leaves_of
@@ -65,6 +62,17 @@ class Node:
     others: tuple[Hashable | None, ...]
     autocast: tuple[str, torch.dtype] | None = None
     generators: tuple[Tensor, Tensor | None] | None = None
+
+    def again(self, now: Callable[[Any], Any]) -> Any:
+        """The result for `now(value)` in place of every argument; `EARLIER` where one of them is."""
+        args, kwargs = mapped((self.args, self.kwargs), now)
+        if any(value is EARLIER for value in flat((args, kwargs))):
+            return EARLIER
+        if self.generators is not None:
+            _restore(self.generators)
+        autocast = torch.autocast(*self.autocast) if self.autocast is not None else nullcontext()
+        with torch.set_grad_enabled(self.grad and torch.is_grad_enabled()), autocast:
+            return self.function(*args, **kwargs)
 
 
 @dataclass
@@ -111,6 +119,7 @@ class Trace:
         roots: node -> value at the start, as it was.
         outputs: node -> leaf of the private model's outputs.
         written: whether any value was written into, so that identity says nothing any more.
+        loss_scale: what a `GradScaler` has multiplied a loss by.
         refusal: what `backward` on a value that did not pass the private model says.
     """
 
@@ -122,7 +131,7 @@ class Trace:
         self.roots: dict[int, Tensor] = {}
         self.outputs: dict[int, Tensor] = {}
         self.written = False
-        self.refusal = _NOT_PRIVATE
+        self.loss_scale, self.refusal = 1.0, _NOT_PRIVATE
         self.order = next(self._made)
         self._device = "cpu"
 
@@ -165,6 +174,17 @@ class Trace:
         self.nodes.append(Node(function, *given, torch.is_grad_enabled(), user_line(), others, autocast, drawn))
         return len(self.nodes) - 1
 
+    def behind(self, wanted: Ref) -> list[int]:
+        """The nodes that `wanted` depends on, with those that wrote into any of them, in order."""
+        needed = {wanted.node}
+        for place in range(len(self.nodes) - 1, -1, -1):
+            node = self.nodes[place]
+            if node is not None:
+                sources = {value.node for value in flat((node.args, node.kwargs)) if isinstance(value, Ref)}
+                if place in needed or (writes(node.function) and sources & needed):
+                    needed |= {place, *sources}
+        return sorted(needed)
+
     def run(self, wanted: Ref, roots: dict[int, Tensor], before: Callable[[Node], object]) -> Any:
         """The value of `wanted` from the values `roots`; `EARLIER` if a value of an earlier batch is in it.
 
@@ -173,19 +193,25 @@ class Trace:
             roots: node -> value.
             before: called with each operation before it runs.
         """
-        needed, values = self._needed(wanted), dict[int, Any]()
-        state = _states(self._device)
-        try:
-            for place in needed:
+        values = dict[int, Any]()
+        with self.generators_kept():
+            for place in self._needed(wanted):
                 node = self.nodes[place]
                 if node is None:
                     values[place] = roots[place]
                     continue
                 before(node)
-                values[place] = _again(node, values)
+                values[place] = node.again(lambda value: item_of(values, value) if isinstance(value, Ref) else value)
+        return item_of(values, wanted)
+
+    @contextmanager
+    def generators_kept(self) -> Iterator[None]:
+        """Operations that run again inside leave the generators as they are."""
+        state = _states(self._device)
+        try:
+            yield
         finally:
             _restore(state)
-        return _item(values, wanted)
 
     def follows_rows(self, value: Ref) -> bool:
         """Whether rows of the batch, or outputs for them, may be in `value`: in one of draws alone they are not."""
@@ -293,7 +319,7 @@ def traced_call(func: Any, args: Any, kwargs: Any, kind: type[TracedTensor]) -> 
     place = trace.append(func, args, kwargs, writes(func))
     with torch._C.DisableTorchFunctionSubclass():
         result = func(*args, **kwargs)
-    return _wrapped(result, trace, place, kind)
+    return wrapped(result, trace, place, kind)
 
 
 def _follows_rows(value: TracedTensor) -> bool:
@@ -312,7 +338,7 @@ _PASSIVE_FUNCTIONS = frozenset(
 )
 
 
-def _wrapped(result: Any, trace: Trace, place: int, kind: type[TracedTensor]) -> Any:
+def wrapped(result: Any, trace: Trace, place: int, kind: type[TracedTensor]) -> Any:
     """The result of node `place` with its tensors on the trace."""
     if isinstance(result, Tensor):
         return _marked(result, trace, Ref(place), kind)
@@ -373,75 +399,37 @@ def _restore(states: tuple[Tensor, Tensor | None]) -> None:
         torch.cuda.set_rng_state(states[1])
 
 
-def _again(node: Node, values: dict[int, Any]) -> Any:
-    args, kwargs = mapped(
-        (node.args, node.kwargs), lambda value: _item(values, value) if isinstance(value, Ref) else value
-    )
-    if any(value is EARLIER for value in flat((args, kwargs))):
-        return EARLIER
-    if node.generators is not None:
-        _restore(node.generators)
-    autocast = torch.autocast(*node.autocast) if node.autocast is not None else nullcontext()
-    with torch.set_grad_enabled(node.grad and torch.is_grad_enabled()), autocast:
-        return node.function(*args, **kwargs)
-
-
-def _item(values: dict[int, Any], ref: Ref) -> Any:
+def item_of(values: Mapping[int, Any], ref: Ref) -> Any:
+    """The value of `ref` among those of whole nodes."""
     value = values[ref.node]
     return value if ref.item is None or value is EARLIER else value[ref.item]
 
 
-_DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli")
-_ORIGINAL = {name: getattr(torch, name) for name in _DRAWING}
+def writes(operation: Callable[..., Any]) -> bool:
+    """Whether an operation writes into one of its arguments."""
+    name = getattr(operation, "__name__", "")
+    if name in ("__setitem__", "__set__"):
+        return True
+    in_place = name.startswith("__i") and name not in ("__index__", "__int__", "__invert__")
+    return in_place or (name.endswith("_") and not name.endswith("__") and name != "requires_grad_")
 
 
-class DrawsOnTrace:
-    """Lets what `torch.rand` and its like draw in a loop stand on the trace of the batch in hand.
-
-    So a fresh draw of one size is known from a tensor of unknown origin. A draw into memory of the user's, by a
-    generator of the user's, or in another thread stays as it is.
-    """
-
-    def __init__(self) -> None:
-        self._trace: Callable[[], Trace | None] = lambda: None
-        self._thread = 0
-
-    def begin(self, trace: Trace | None) -> None:
-        """From now on draws stand on `trace`; on none where it is None."""
-        self._trace, self._thread = (lambda: None) if trace is None else weak(trace), get_ident()
-        for name in _DRAWING:
-            setattr(torch, name, _ORIGINAL[name] if trace is None else _TRACED[name])
-
-    @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Draws inside are those of a model, and stand on no trace."""
-        before = self._trace()
-        self.begin(None)
-        try:
-            yield
-        finally:
-            self.begin(before)
-
-    def call(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """What `original` draws, on the trace where that is possible."""
-        trace = self._trace()
-        other = any(kwargs.get(name) for name in ("out", "generator", "requires_grad"))
-        traced = any(isinstance(value, TracedTensor) for value in flat((args, kwargs)))
-        if trace is None or other or traced or get_ident() != self._thread:
-            return original(*args, **kwargs)
-        place = trace.append(original, args, kwargs, writing=False)
-        return _wrapped(original(*args, **kwargs), trace, place, TracedTensor)
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A copy of nested lists, tuples and dicts with `change` applied to every leaf."""
+    if isinstance(value, dict):
+        return {key: mapped(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [mapped(item, change) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    return change(value)
 
 
-DRAWS = DrawsOnTrace()
-"""The draws of the process."""
-
-
-def _tracing(original: Callable[..., Any]) -> Callable[..., Any]:
-    def draw(*args: Any, **kwargs: Any) -> Any:
-        return DRAWS.call(original, args, kwargs)
-
-    return wraps(original)(draw)
-
-
-_TRACED = {name: _tracing(original) for name, original in _ORIGINAL.items()}
+def network_of(leaf: Tensor) -> str:
+    """The network of which `leaf` is a parameter, with its shape there, for a message; the shape alone without one."""
+    modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
+    holding = [(module, name) for module in modules for name, value in module.named_parameters() if value is leaf]
+    named = f"shape {tuple(leaf.shape)}"
+    if not holding:
+        return named
+    module, name = max(holding, key=lambda found: found[1].count("."))  # The outermost has the longest name.
+    return f"the parameter {name!r} of the network {type(module).__name__}, {named}"

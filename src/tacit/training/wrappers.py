@@ -18,15 +18,15 @@ from tacit.gradients.deferred import DeferredSum, Recording
 from tacit.gradients.inputs import PhysicalBatch, tensors
 from tacit.gradients.module_state import leaves, with_leaves
 from tacit.training.arguments import PublicOptions, model_inputs
-from tacit.training.autograd import SizeTracker
 from tacit.training.batch_session import BatchSession
+from tacit.training.cotangents import SizeTracker, cotangents
+from tacit.training.draws import DRAWS
 from tacit.training.loader import PrivateLoader
-from tacit.training.output_values import private_values, values_on_trace
-from tacit.training.private_outputs import PrivateOutputs, cotangents
+from tacit.training.private_outputs import PrivateOutputs, private_values, values_on_trace
 from tacit.training.private_step import apply_release, check_mode
 from tacit.training.sharded import local
 from tacit.training.step_check import settings_of
-from tacit.training.trace import DRAWS, TracedTensor, plain
+from tacit.training.trace import TracedTensor, plain
 
 
 class Withheld(Tensor):
@@ -95,7 +95,7 @@ class PrivateModel(nn.Module):
         root = recording.outputs.requires_grad_()
         autocast = torch.is_autocast_enabled(root.device.type)
         backpropagate = partial(self._backpropagate, recording, autocast)
-        outputs = PrivateOutputs.of(root, session.pending, session.trace, backpropagate)
+        outputs = PrivateOutputs.of(root, session.trace, backpropagate)
         return private_values(outputs, recording.structure, self.module)
 
     def _gather(self) -> None:
@@ -125,7 +125,7 @@ class PrivateModel(nn.Module):
             if rows.requires_grad:
                 trace.refusal = _EVALUATION
                 return trace.root(rows)
-            return PrivateOutputs.of(rows, batch, trace, _backward_past_model)
+            return PrivateOutputs.of(rows, trace, _backward_past_model)
 
         return values_on_trace(outputs, batch.size, on_trace, self.module)
 
@@ -152,9 +152,9 @@ class PrivateModel(nn.Module):
         due = session.checks.due(outputs.trace)
         # A mean or a sum may be one of single losses in one batch and not in the next, as where targets are ignored.
         turn = session.backwards if due or not loss.dim() else None
-        found = cotangents(loss, outputs.made, outputs.tape, reduction, turn, self._sizes)
+        found = cotangents(outputs, reduction, turn, self._sizes)
         scale = len(found) if reduction == "mean" and not loss.dim() else 1
-        session.checks.check_loss(outputs, outputs.tape.root, found, scale)
+        session.checks.check_loss(outputs, found, scale)
         if outputs.loss_scale != 1:
             found = found.float() / outputs.loss_scale
         if len(found) and not self._checked:

@@ -1,0 +1,70 @@
+"""Fresh draws of a loop: what `torch.rand` and its like draw for the batch in hand stands on its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from threading import get_ident
+from typing import Any
+from weakref import ref
+
+import torch
+
+from tacit.training.trace import Trace, TracedTensor, wrapped
+from tacit.verification.calls import flat
+
+_DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli")
+_ORIGINAL = {name: getattr(torch, name) for name in _DRAWING}
+
+
+class DrawsOnTrace:
+    """Lets what `torch.rand` and its like draw in a loop stand on the trace of the batch in hand.
+
+    So a fresh draw of one size is known from a tensor of unknown origin. A draw into memory of the user's, by a
+    generator of the user's, or in another thread stays as it is.
+    """
+
+    def __init__(self) -> None:
+        self._trace: Callable[[], Trace | None] = lambda: None
+        self._thread = 0
+
+    def begin(self, trace: Trace | None) -> None:
+        """From now on draws stand on `trace`; on none where it is None."""
+        self._trace, self._thread = (lambda: None) if trace is None else ref(trace), get_ident()
+        for name in _DRAWING:
+            setattr(torch, name, _ORIGINAL[name] if trace is None else _TRACED[name])
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Draws inside are those of a model, and stand on no trace."""
+        before = self._trace()
+        self.begin(None)
+        try:
+            yield
+        finally:
+            self.begin(before)
+
+    def call(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """What `original` draws, on the trace where that is possible."""
+        trace = self._trace()
+        other = any(kwargs.get(name) for name in ("out", "generator", "requires_grad"))
+        traced = any(isinstance(value, TracedTensor) for value in flat((args, kwargs)))
+        if trace is None or other or traced or get_ident() != self._thread:
+            return original(*args, **kwargs)
+        place = trace.append(original, args, kwargs, writing=False)
+        return wrapped(original(*args, **kwargs), trace, place, TracedTensor)
+
+
+DRAWS = DrawsOnTrace()
+"""The draws of the process."""
+
+
+def _tracing(original: Callable[..., Any]) -> Callable[..., Any]:
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        return DRAWS.call(original, args, kwargs)
+
+    return wraps(original)(draw)
+
+
+_TRACED = {name: _tracing(original) for name, original in _ORIGINAL.items()}
