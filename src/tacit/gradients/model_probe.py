@@ -8,12 +8,10 @@ kept, wherever it lies: in attributes, closures, globals or caches.
 from __future__ import annotations
 
 import gc
-import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
@@ -24,6 +22,7 @@ from tacit.gradients.module_state import (
     State,
     changed_names,
     copy_to_run,
+    draws_of_python,
     kept,
     module_state,
     restored_generators,
@@ -240,7 +239,7 @@ def _pass(
     fresh = map_tensors(lambda value: value.detach().clone(), inputs)
     labels = None if targets is None else targets.detach().clone()
     values = tensors(fresh) if labels is None else [*tensors(fresh), labels]
-    mode, draws = RecordMode(len(values[0]), earlier=earlier), _draws_of_python()
+    mode, draws = RecordMode(len(values[0]), earlier=earlier), draws_of_python()
     for value in known.public:
         mode.public(value)
     mode.alive = known.alive
@@ -258,7 +257,7 @@ def _pass(
             outputs = losses_of(loss, outputs, labels)
         # Without the loss, a mean among the outputs may be there as long as no loss uses it.
         check_gradients(mode, check_outputs(mode, outputs, unused=loss is None))
-    return mode, of_model, mode.branches or draws != _draws_of_python()
+    return mode, of_model, mode.branches or draws != draws_of_python()
 
 
 def _with_state(found: RecordCheck, mode: RecordMode, before: State, after: State) -> RecordCheck:
@@ -281,11 +280,6 @@ def _check_reads(first: RecordMode, second: RecordMode | None) -> None:
             "follows from it, which would carry private data from one step into the next. Compute it on public data "
             "before training."
         )
-
-
-def _draws_of_python() -> tuple[object, ...]:
-    """The states of the generators of Python and NumPy."""
-    return random.getstate(), repr(np.random.get_state(legacy=False))  # noqa: NPY002
 
 
 def _doubts(mode: RecordMode, of_model: frozenset[str]) -> Iterable[tuple[str, str]]:

@@ -300,6 +300,12 @@ def _restorer(model: nn.Module) -> Callable[[], None]:
     return restore
 
 
+def draws_of_python() -> tuple[object, ...]:
+    """The states of the generators of Python and NumPy, to be compared."""
+    _, key, *place = np.random.get_state()  # noqa: NPY002 (models draw from it)
+    return random.getstate(), key.tobytes(), *place
+
+
 @contextmanager
 def restored_generators() -> Iterator[Callable[[], None]]:
     """A function that puts every global generator where it is now; they are put there at the end too."""

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import copy
 import math
-import random
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +20,7 @@ from tacit.errors import UnsupportedModel
 from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.fallback import by_vmap, clipped_rows, one_at_a_time
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, call, doubled
-from tacit.gradients.module_state import restored_generators
+from tacit.gradients.module_state import draws_of_python, restored_generators
 from tacit.gradients.privacy_units import PrivacyUnits
 from tacit.gradients.rounding import precise_products
 from tacit.gradients.verify_capture import NoDropout
@@ -285,8 +283,7 @@ def _generators(batch: PhysicalBatch) -> tuple[object, ...]:
     """States of the generators that a model may draw from, to be compared."""
     device = batch.targets.device
     on_device = torch.cuda.get_rng_state(device).numpy().tobytes() if device.type == "cuda" else b""
-    from_numpy = repr(np.random.get_state(legacy=False))  # noqa: NPY002 (models draw from it)
-    return torch.get_rng_state().numpy().tobytes(), on_device, from_numpy, random.getstate()
+    return torch.get_rng_state().numpy().tobytes(), on_device, *draws_of_python()
 
 
 def _by_unit(gradients: dict[str, Tensor], owners: Tensor, *, average: bool) -> dict[str, Tensor]:
