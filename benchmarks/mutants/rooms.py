@@ -63,6 +63,7 @@ _ROOMS = {
     "training/batch_session.py": _LOOP,
     "training/wrappers.py": _LOOP,
     "training/private_outputs.py": _LOOP,
+    "training/cotangents.py": _LOOP,
     "training/loader.py": _LOOP,
     "opacus/": ["tests/opacus/test_engine.py", "tests/opacus/test_checkpoint.py"],
     "tradeoff/": ["tests/tradeoff", "tests/accounting/test_range_ends.py"],

@@ -302,8 +302,8 @@ def _restorer(model: nn.Module) -> Callable[[], None]:
 
 def draws_of_python() -> tuple[object, ...]:
     """The states of the generators of Python and NumPy, to be compared."""
-    _, key, *place = np.random.get_state()  # noqa: NPY002 (models draw from it)
-    return random.getstate(), key.tobytes(), *place
+    name, key, *place = np.random.get_state()  # noqa: NPY002 (models draw from it)
+    return random.getstate(), name, np.asarray(key).tobytes(), *place
 
 
 @contextmanager

@@ -31,9 +31,13 @@ class DrawsOnTrace:
 
     def begin(self, trace: Trace | None) -> None:
         """From now on draws stand on `trace`; on none where it is None."""
-        self._trace, self._thread = (lambda: None) if trace is None else ref(trace), get_ident()
+        self._trace, self._thread = (lambda: None) if trace is None else ref(trace, self._gone), get_ident()
         for name in _DRAWING:
             setattr(torch, name, _ORIGINAL[name] if trace is None else _TRACED[name])
+
+    def _gone(self, trace: Callable[[], Trace | None]) -> None:
+        if self._trace is trace:
+            self.begin(None)
 
     @contextmanager
     def apart(self) -> Iterator[None]:

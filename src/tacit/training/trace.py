@@ -339,7 +339,14 @@ _PASSIVE_FUNCTIONS = frozenset(
 
 
 def wrapped(result: Any, trace: Trace, place: int, kind: type[TracedTensor]) -> Any:
-    """The result of node `place` with its tensors on the trace."""
+    """The result of node `place` with its tensors on the trace.
+
+    Args:
+        result: what the operation returned.
+        trace: of the batch.
+        place: number of the node.
+        kind: class of the tensors.
+    """
     if isinstance(result, Tensor):
         return _marked(result, trace, Ref(place), kind)
     if isinstance(result, list | tuple):
