@@ -42,8 +42,8 @@ from tacit.runs.run_signature import append
 from tacit.tradeoff import TradeOff
 from tacit.training import Functions, fit
 from tacit.training.execution_record import ExecutionRecord, with_threads
-from tacit.training.release_statistics import collected_refusals
 from tacit.training.release import Correlation
+from tacit.training.release_statistics import collected_refusals
 
 REFUTED_AT = 0.999
 """Confidence, over all tests of an audit together, at which a claim counts as refuted."""

@@ -21,7 +21,7 @@ from tacit.noise import Stream
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback, Row
 from tacit.training.data import batch_size_of, check_callbacks, check_scheduler, validate_inputs
-from tacit.training.execution_record import ExecutionRecord
+from tacit.training.execution_record import ExecutionRecord, check_same_run, plan_in_words, run_fingerprint
 from tacit.training.fit_facts import FitChecks
 from tacit.training.holdout import PrivateHoldout
 from tacit.training.loop import Evaluate, Loop
@@ -32,7 +32,6 @@ from tacit.training.private_step import PrivateUpdate, computed_in
 from tacit.training.ranks import Ranks, check_processes, note_processes
 from tacit.training.resolve_plan import resolve_plan, start_run
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
-from tacit.training.run_fingerprint import check_same_run, plan_in_words, run_fingerprint
 
 
 @dataclass(frozen=True)

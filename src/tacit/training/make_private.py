@@ -21,13 +21,13 @@ from tacit.gradients.inputs import weights_written
 from tacit.gradients.module_state import restored_generators
 from tacit.noise import Stream
 from tacit.training.batch_session import BatchSession
+from tacit.training.execution_record import plan_in_words
 from tacit.training.loader import PrivateLoader, Transform, records_of, tell_of_other_loaders
 from tacit.training.loop_checks import LoopChecks
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.private_step import CHECK_EVERY, check_optimizer
 from tacit.training.ranks import Ranks, check_processes, replica_of
 from tacit.training.resolve_plan import resolve_plan, start_run
-from tacit.training.run_fingerprint import plan_in_words
 from tacit.training.sharded import WholeModel, is_sharded
 from tacit.training.step_check import DryRun, Step, check_step, reading, rows_to_check, unchanged
 from tacit.training.streams import StreamedRecords

@@ -17,9 +17,9 @@ from tacit.locking import writing
 from tacit.signing import Origin, latest_count, latest_place, new_id
 from tacit.standing import Standing
 from tacit.training.checkpoint import Checkpoint, checkpoint_id, read_checkpoint
+from tacit.training.execution_record import check_same_run, run_fingerprint
 from tacit.training.make_private import Private
 from tacit.training.resume import file_identity, reserve_ahead
-from tacit.training.run_fingerprint import check_same_run, run_fingerprint
 
 NAME = "tacit.safetensors"
 """The file's name in a folder of the trainer."""

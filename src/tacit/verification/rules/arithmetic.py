@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tacit.verification.calls import Call
+from tacit.verification.calls import RULES, Call, rule
 from tacit.verification.record_types import Public, Records, RecordType
-from tacit.verification.rules.registry import RULES, rule
 
 _TAGGED = sorted(
     name

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tacit.verification.calls import Call
+from tacit.verification.calls import Call, axes_of
 from tacit.verification.record_types import Public, RecordType
-from tacit.verification.rules.registry import axes_of
 
 UNWRITTEN = frozenset(("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"))
 """Give memory as it is."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tacit.verification.calls import POSITIONS, Call
+from tacit.verification.calls import POSITIONS, Call, axis_of, rule
 from tacit.verification.record_types import OneRecord, Public, Records, RecordType
-from tacit.verification.rules.registry import axis_of, rule
 
 _OWN = "Index the records by torch.arange(len(x)) only"
 

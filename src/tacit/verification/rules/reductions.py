@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tacit.verification.calls import Call
+from tacit.verification.calls import Call, axes_of, rule
 from tacit.verification.record_types import Public, Records, RecordType
-from tacit.verification.rules.registry import axes_of, rule
 
 _SCALARS = ("correction", "unbiased", "ord", "p", "dtype", "k", "descending", "stable", "largest", "sorted", "forward",
             "half_to_float", "input_dtype", "normalization", "onesided", "last_dim_size", "mask_type")  # fmt: skip
