@@ -62,6 +62,7 @@ _ROOMS = {
     "training/resolve_plan.py": ["tests/training/test_fit.py", "tests/training/test_variants.py", *_LOOP[2:3]],
     "training/batch_session.py": _LOOP,
     "training/wrappers.py": _LOOP,
+    "verification/": ["tests/gradients/test_model_probe.py", "tests/verification/test_catalogue.py"],
     "training/private_outputs.py": _LOOP,
     "training/cotangents.py": _LOOP,
     "training/loader.py": _LOOP,
