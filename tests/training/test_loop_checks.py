@@ -131,6 +131,24 @@ def test_what_a_loop_draws_afresh_is_known(name):
     assert type(torch.rand(2)) is torch.Tensor
 
 
+def test_a_draw_into_memory_of_the_loop_is_drawn():
+    def step(p, a, b):
+        memory = torch.zeros(6)
+        assert torch.rand(6, out=memory) is memory
+        return ce(p.model(a * (1 + 0 * memory)), b)
+
+    epochs(private(), step, passes=1)
+
+
+def test_what_others_put_in_the_place_of_a_draw_stays(monkeypatch):
+    def drawn(*size):
+        return torch.full(size, 0.25)
+
+    monkeypatch.setattr(torch, "rand", drawn)
+    epochs(private(), lambda p, a, b: ce(p.model(a), b), passes=1)
+    assert torch.rand is drawn
+
+
 @pytest.mark.parametrize("name", MIXING_DRAWS)
 def test_a_draw_does_not_hide_that_records_meet(name):
     p = private()

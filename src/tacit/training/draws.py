@@ -32,8 +32,10 @@ class DrawsOnTrace:
     def begin(self, trace: Trace | None) -> None:
         """From now on draws stand on `trace`; on none where it is None."""
         self._trace, self._thread = (lambda: None) if trace is None else ref(trace, self._gone), get_ident()
+        before, after = (_TRACED, _ORIGINAL) if trace is None else (_ORIGINAL, _TRACED)
         for name in _DRAWING:
-            setattr(torch, name, _ORIGINAL[name] if trace is None else _TRACED[name])
+            if getattr(torch, name) is before[name]:  # What others put there stays.
+                setattr(torch, name, after[name])
 
     def _gone(self, trace: Callable[[], Trace | None]) -> None:
         if self._trace is trace:
@@ -52,7 +54,8 @@ class DrawsOnTrace:
     def call(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """What `original` draws, on the trace where that is possible."""
         trace = self._trace()
-        other = any(kwargs.get(name) for name in ("out", "generator", "requires_grad"))
+        given = [kwargs.get(name) for name in ("out", "generator", "requires_grad")]
+        other = any(value is not None and value is not False for value in given)
         traced = any(isinstance(value, TracedTensor) for value in flat((args, kwargs)))
         if trace is None or other or traced or get_ident() != self._thread:
             return original(*args, **kwargs)
