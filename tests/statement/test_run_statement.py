@@ -36,7 +36,10 @@ def test_a_run_of_somebody_else_gets_no_statement_of_mine(run, home, capsys):  #
     assert not (run / "statement.json").exists()
 
 
-def test_a_statement_of_somebody_else_gives_no_number(run, home):  # noqa: F811
+def test_a_statement_of_somebody_else_gives_no_number(run, home, capsys):  # noqa: F811
     (run / "statement.json").write_text("{}")
+    assert main(["statement", str(run)]) == 3
+    assert "statement.json" in capsys.readouterr().err
+    (run / "statement.json").unlink()
     assert main(["statement", str(run)]) == 0
     assert open_envelope((run / "statement.json").read_bytes()).payload["subject"]["sequence"] == 1

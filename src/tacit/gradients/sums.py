@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,7 @@ from tacit.clipping import Clip, FlatClip
 from tacit.errors import UnsupportedModel
 from tacit.gradients.clipped import ClippedSum
 from tacit.gradients.fallback import by_vmap, clipped_rows, one_at_a_time
-from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, call, doubled
+from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, doubled
 from tacit.gradients.module_state import draws_of_python, restored_generators
 from tacit.gradients.privacy_units import PrivacyUnits
 from tacit.gradients.rounding import precise_products
@@ -275,7 +274,7 @@ def _draws(model: nn.Module, batch: PhysicalBatch) -> bool:
     """Whether the losses depend on a generator: a global one moves, or two passes differ."""
     with restored_generators(), torch.no_grad():
         before = _generators(batch)
-        first, second = (batch.losses(partial(call, model)) for _ in range(2))
+        first, second = (batch.checked_losses(model).nan_to_num() for _ in range(2))
         return _generators(batch) != before or not torch.equal(first, second)
 
 
