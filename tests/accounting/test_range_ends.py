@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import tracemalloc
 
 import mpmath
 import numpy as np
@@ -230,3 +231,16 @@ def test_drawn_properties_hold(turn):
     found = [violation(number) for number in range(turn, DRAWS, len(PROPERTIES))]
     assert [each for each in found if each not in ("", "refused")] == []
     assert found.count("") > len(found) / 2
+
+
+def test_a_step_of_little_noise_beside_others_takes_little_memory():
+    """The lines that bound the rule of one step were laid out in 20 GB before its nodes were found too many."""
+    run = Ledger.of(Gaussian(0.001).poisson(0.0029) + Gaussian(7.0).poisson(0.01) * 2)
+    tracemalloc.start()
+    try:
+        low, _ = accountant("pld")(run).epsilon(1e-5).interval
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert low > 9e4
+    assert peak < 1e9

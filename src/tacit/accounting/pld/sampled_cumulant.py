@@ -254,6 +254,8 @@ def _exponents(pair: SampledGaussian) -> tuple[tuple[float, ...], float]:
 def _real_cells(pair: SampledGaussian, ends: tuple[float, float]) -> tuple[np.ndarray, float, np.ndarray]:
     """Middles of cells between the ends, their width, and a bound on the curvature of all mixtures within each."""
     count = max(int(np.ceil((ends[1] - ends[0]) / min(_CELL, _CELL * pair.sigma))), 1)
+    if count > 2 * _MOST_NODES:
+        raise Unsuitable  # A step is at most 1.2 cells long, so nodes would be too many: all strips ask for gigabytes.
     width = (ends[1] - ends[0]) / count
     u = ends[0] + width * (np.arange(count) + 0.5)
     found = [np.real(w) * (1 - np.real(w)) for w in posterior(pair, u + 0j)]
