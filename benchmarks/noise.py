@@ -30,6 +30,7 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 from tacit.noise import SecureStream, Stream, compiled, rounded_gaussian
+from tacit.noise.device import rounded_gaussian_
 from tacit.training import private_step, release
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -212,6 +213,25 @@ def moments(draws: float) -> dict[str, float]:
     }
 
 
+def device_milliseconds(device: str, size: int) -> float:
+    """Time by the clock of the noise of `size` values on their device, the least of five, compilation left out."""
+    values, stream, found = torch.zeros(size, device=device), SecureStream(), []
+    rounded_gaussian_(values, stream, std=1.0)
+    for _ in range(5):
+        values.zero_()
+        _wait(device)
+        start = time.perf_counter()
+        rounded_gaussian_(values, stream, std=1.0)
+        _wait(device)
+        found.append(time.perf_counter() - start)
+    return min(found) * 1e3
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 def main() -> None:
     """Print what was asked for; by default the cost of a value, then a line for each model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -219,8 +239,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--errors", type=int, metavar="BLOCKS", help="errors over so many of 2048 blocks of words")
     parser.add_argument("--draws", type=float, help="test the law with so many draws")
+    parser.add_argument("--device", help='milliseconds of the noise of a tensor there, such as "cuda"')
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    if chosen.device:
+        for size in (10**4, 10**6, 10**8 if chosen.device == "cuda" else 10**7):
+            print(f"{size} values on {chosen.device}: {device_milliseconds(chosen.device, size):.2f} ms")
+        return
     if chosen.errors:
         for name, error in largest_errors(chosen.errors).items():
             print(f"{name}: largest error 2^{math.log2(error):.2f}")

@@ -199,3 +199,12 @@ def test_the_copy_of_a_generator_draws_alike_and_apart():
     drawn = torch.rand(4, generator=copied)
     torch.rand(1, generator=torch.Generator().manual_seed(9))
     assert torch.equal(torch.rand(4, generator=generator), drawn)
+
+
+def test_what_a_sampled_check_finds_alike_becomes_no_public_state(monkeypatch):
+    """Only the types may say that state follows no record; a model that they cannot type is conditional anyway."""
+    monkeypatch.setattr("tacit.gradients.model_probe.check_neighbours", lambda *_, **__: {"weight"})
+    probe = ModelProbe(nn.Linear(6, 3))
+    probe(X, thorough=True)
+    assert probe.typed.operations
+    assert "weight" not in probe.cleared

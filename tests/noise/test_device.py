@@ -80,6 +80,14 @@ def test_chunks_change_no_bit(dtype, monkeypatch):
     )
 
 
+def test_values_beyond_the_most_under_one_key_take_another(monkeypatch):
+    monkeypatch.setattr(device, "_MOST", 100)
+    released = device.rounded_gaussian_(torch.zeros(250), SeededStream(2), std=1.0)
+    assert len({tuple(part.tolist()) for part in released.split(50)}) == 5
+    assert torch.equal(released[:100], device.rounded_gaussian_(torch.zeros(100), SeededStream(2), std=1.0))
+    assert device.rounded_gaussian_(torch.zeros(0), SeededStream(2), std=1.0).numel() == 0
+
+
 def test_released_values_have_the_moments_of_normals():
     """200,000 values of one seed: within four standard deviations of each moment, fixed beforehand."""
     drawn = device.rounded_gaussian_(torch.zeros(200_000, dtype=torch.float64), SeededStream(5), std=2.0) / 2

@@ -271,7 +271,6 @@ def test_line_18_an_own_run_that_is_whole_keeps_its_standing(run):
     assert json.loads(said("account", run, "--accountant", "pld", "--json")[1])["results"][0]["standing"] == "proven"
 
 
-@pytest.mark.slow
 def test_every_reader_refuses_a_changed_run_and_states_a_received_one(honest, tmp_path):
     from tests.runs.readers_table import table
 

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from tacit import check
-from tacit.noise import compiled
 from tacit.noise.rounded_gaussian import MARGIN_1, Undecided, decide_exactly, grid_of
 from tacit.noise.stream import Stream
 
 _CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
 PAIRS_PER_BLOCK = 8  # a block of ChaCha20 has 16 words of 32 bits
+_MOST = 1 << 30  # values under one key: places are numbers of 32 bits
 _CHUNK = 1 << 17  # blocks at a time of the tensor operations: 16 MB of words
 _LOG = (-0.10192846, 0.16025998, -0.17137401, 0.1992436, -0.24983245, 0.3333425)
 
@@ -54,13 +54,12 @@ def rounded_gaussian_(values: Tensor, stream: Stream, *, std: float) -> Tensor:
     if values.dtype not in (torch.float32, torch.float64) or not values.is_contiguous():
         raise check.fail("values", "contiguous, float32 or float64", str(values.dtype))
     tau, grid = grid_of(std)
-    if not values.numel():
-        return values
-    key = torch.from_numpy(stream.bits(4).view(np.int32).copy()).to(values.device)
     tier = (kernel() if values.is_cuda else None) or by_tensors
-    found = tier(values.view(-1), key, grid, tau / grid)
-    if found.places.numel():
-        _decide(values.view(-1), found, stream, grid, tau / grid)
+    for part in values.view(-1).split(_MOST) if values.numel() else ():
+        key = torch.from_numpy(stream.bits(4).view(np.int32).copy()).to(values.device)
+        found = tier(part, key, grid, tau / grid)
+        if found.places.numel():
+            _decide(part, found, stream, grid, tau / grid)
     return values
 
 
@@ -254,15 +253,3 @@ def agrees(tier: DeviceTier, device: str) -> bool:
             if not torch.equal(mine, getattr(theirs, name).cpu()[order.indices]):
                 return False
     return True
-
-
-def engine(device: torch.device) -> str:
-    """What computes the first tier for values on `device`, for the card.
-
-    Example:
-        >>> engine(torch.device("cpu")) == compiled.engine()
-        True
-    """
-    if device.type == "cpu":
-        return compiled.engine()
-    return "tensor operations" if device.type != "cuda" or kernel() is None else "kernel"
