@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tacit.budget import Registry
-from tacit.budget.export import COMPONENTS, claim_row, export_text
+from tacit.budget.export import export_text
+from tacit.budget.forms import COMPONENTS, FORMS, Stated, nist_claims, registry_fields
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian, RandomizedResponse
@@ -111,6 +112,27 @@ def test_claims_stand_under_the_components_of_the_publication_from_the_top_down(
     assert not found["unit of privacy"]["open"]
 
 
-def test_a_component_that_the_publication_does_not_have_is_refused():
-    with pytest.raises(InvalidInput):
-        claim_row("Composition", "composition", "", "", standing="proven", is_open=False)
+def test_a_fact_that_the_forms_do_not_have_is_refused():
+    for form, given in ((nist_claims, {"standing": "proven", "unknown": "?"}), (registry_fields, NUMBERS)):
+        with pytest.raises(InvalidInput):
+            form({"name": Stated("patients"), "composer": Stated("")}, **given)
+
+
+NUMBERS = {"unit": "record", "epsilon": 1.0, "delta": 1e-5, "many": False}
+
+
+def test_every_fact_has_its_place_in_both_forms():
+    stated = {name: Stated(f"the {name}") for name in FORMS}
+    assert not list(wrong(registry_fields(stated, **NUMBERS), FIELDS))
+    fields = registry_fields(stated, **NUMBERS)["deployment"]
+    claims = {row["claim"]: row["value"] for row in nist_claims(stated, standing="proven", unknown="?")["claims"]}
+    for name, (_, claim, place) in FORMS.items():
+        assert claim or place
+        assert not claim or claims[claim] == f"the {name}"
+        table, _, field = place.partition(".")
+        assert not place or fields[table][field] == f"the {name}"
+
+
+def test_an_infinite_epsilon_is_no_number_of_the_registry():
+    fields = registry_fields({"name": Stated("patients")}, **NUMBERS | {"epsilon": float("inf")})
+    assert fields["deployment"]["privacy_loss"]["privacy_parameters"] == {"delta": 1e-5}

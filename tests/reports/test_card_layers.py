@@ -12,7 +12,7 @@ import tacit.reports
 from tacit.accounting import Account, account
 from tacit.attacks import Scores
 from tacit.audit import audit_scores
-from tacit.budget.export import COMPONENTS
+from tacit.budget.forms import COMPONENTS
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.relation import Relation

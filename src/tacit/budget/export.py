@@ -1,7 +1,4 @@
-"""What a registry tells others: releases and totals as JSON and CSV, and in two public forms of claims.
-
-Claims in the words of NIST SP 800-226: each stands under a component of the differential privacy pyramid.
-"""
+"""What a registry tells others: releases and totals as JSON and CSV, and in two public forms of claims."""
 
 from __future__ import annotations
 
@@ -12,52 +9,13 @@ from typing import Any
 
 from tacit import __version__, check
 from tacit.budget.dataset import DatasetBudget
+from tacit.budget.forms import TIMING, TRUST, Stated, nist_claims, registry_fields
 from tacit.budget.records import mechanisms
 from tacit.budget.scopes import Scope, in_words, reached
 from tacit.budget.store import Row
 from tacit.budget.totals import odometer_in_words
 from tacit.serialization import json_text
 from tacit.tradeoff import Epsilon
-
-COMPONENTS = {
-    "Privacy Parameters": "2.2",
-    "Unit of Privacy": "2.4",
-    "Algorithms & Correctness": "3",
-    "Utility": "3.2",
-    "Bias": "3.3",
-    "Trust Models": "4.2",
-    "Access Control": "4.4",
-    "Side Channels": "4.3",
-    "Data Collection Exposure": "4.5",
-}
-"""The components of a differential privacy guarantee (Fig. 1), from its top down, each with its section."""
-
-
-def claim_row(component: str, claim: str, value: str, evidence: str, *, standing: str, is_open: bool) -> dict[str, Any]:
-    """One claim: its component and section, what is claimed, the evidence for it, and whether its hazard is open.
-
-    Args:
-        component: one of COMPONENTS.
-        claim: what is claimed, in a few words.
-        value: the claim itself.
-        evidence: where it is written down; empty without any.
-        standing: of the guarantee.
-        is_open: whether its hazard is open.
-
-    Raises:
-        InvalidInput: the publication has no such component.
-
-    Example:
-        >>> row = claim_row("Bias", "bias", "not stated", "", standing="proven", is_open=True)
-        >>> row["component"], row["section"]
-        ('Bias', '3.3')
-
-    Source: Near, Darais, Lefkovitz & Howarth 2025, NIST SP 800-226, Figure 1.
-    """
-    section = COMPONENTS[check.choice("component", component, COMPONENTS)]
-    place = {"component": component, "section": section, "claim": claim}
-    return place | {"value": value, "evidence": evidence, "standing": standing, "open": is_open}
-
 
 _DELTA = 1e-5  # of a total without a cap that names one
 _COLUMNS = ("number", "time", "dataset", "kind", "says")
@@ -178,79 +136,34 @@ def _delta(dataset: DatasetBudget) -> float:
 
 
 def _sp800_226(dataset: DatasetBudget) -> dict[str, Any]:
-    """Claims under the components of NIST SP 800-226 (March 2025), from the guarantee down to data collection.
-
-    Each has the claim, the value, the evidence in the registry, and whether its hazard is open. Nothing is claimed that
-    the registry does not hold.
-    """
+    """Claims under the components of NIST SP 800-226; nothing is claimed that the registry does not hold."""
     found = totals(dataset)
-    total, last = found["total"], max((row.number for row in dataset.history()), default=0)
-    evidence, weak = f"registry entries up to {last}", total["standing"] != "proven"
-
-    def row(component: str, claim: str, value: str, proof: str, *, is_open: bool) -> dict[str, Any]:
-        return claim_row(component, claim, value, proof, standing=total["standing"], is_open=is_open)
-
-    algorithms, unknown = "Algorithms & Correctness", "not stated in the registry"
-    mechanisms_run = ", ".join(_mechanisms(found)) or "none"
-    timing = "timing is outside of every theorem; noise on a grid"
-    return {
-        "dataset": dataset.name,
-        "claims": [
-            row("Privacy Parameters", "privacy parameters", _parameters(total), evidence, is_open=weak),
-            row("Privacy Parameters", "composition over releases", _composition(found), evidence, is_open=weak),
-            row(
-                "Unit of Privacy",
-                "unit of privacy",
-                f"{found['unit']}, {found['relation']}",
-                "declaration",
-                is_open=False,
-            ),
-            row(algorithms, "mechanisms", mechanisms_run, evidence, is_open=False),
-            row("Utility", "utility and accuracy", unknown, "", is_open=True),
-            row("Bias", "bias", unknown, "", is_open=True),
-            row("Trust Models", "trust model", "central: the curator sees the records", "package", is_open=False),
-            row("Access Control", "data security and access control", unknown, "", is_open=True),
-            row("Side Channels", "side channels", timing, "facts of the runs", is_open=True),
-            row("Data Collection Exposure", "data collection exposure", unknown, "", is_open=True),
-        ],
-    }
+    standing = found["total"]["standing"]
+    return nist_claims(_stated(dataset, found), standing=standing, unknown="not stated in the registry")
 
 
 def _deployment(dataset: DatasetBudget) -> dict[str, Any]:
-    """The fields of the deployments registry (Dwork, Kohli & Mulligan 2019; schema of OpenDP) that a registry knows.
-
-    What only people know is left out, so the status is "Draft".
-    """
+    """The fields of the deployments registry; what only people know is left out."""
     found = totals(dataset)
     total = found["total"]
-    pure = total["delta"] == 0.0
     many = sum(each["status"] != "abandoned" for each in found["reservations"]) > 1
+    given = {"unit": found["unit"], "epsilon": total["epsilon"], "delta": total["delta"], "many": many}
+    return registry_fields(_stated(dataset, found), **given)
+
+
+def _stated(dataset: DatasetBudget, found: dict[str, Any]) -> dict[str, Stated]:
+    total, last = found["total"], max((row.number for row in dataset.history()), default=0)
+    evidence, weak = f"registry entries up to {last}", total["standing"] != "proven"
+    ran = f"{', '.join(_mechanisms(found)) or 'none'}; tacit {__version__}, secure stream, noise on a grid"
     return {
-        "status": "Draft",
-        "tier": 3,
-        "deployment": {
-            "basic": {"name": dataset.name},
-            "dp_variant": {
-                "variant_name": "Pure DP" if pure else "Approximate DP",
-                "unprotected_quantities": "; ".join([*found["assumptions"], *found["unsafe"]]),
-            },
-            "privacy_loss": {
-                "privacy_unit": found["unit"],
-                "privacy_unit_details": f"neighbouring relation {found['relation']}",
-                "privacy_parameters": {"epsilon": total["epsilon"], "delta": total["delta"]},
-                "privacy_parameters_details": f"{_parameters(total)}; mu {total['mu']:.4g}",
-            },
-            "deployment_model": {
-                "model_name": "Central",
-                "release_type": "Many releases" if many else "One release",
-                "data_source_type": "Static",
-                "access_type": "Non-interactive",
-            },
-            "accounting": {"composition": _composition(found)},
-            "implementation": {
-                "mechanisms": f"{', '.join(_mechanisms(found))}; tacit {__version__}, secure stream, noise on a grid"
-            },
-        },
+        "name": Stated(dataset.name),
+        "parameters": Stated(f"{_parameters(total)}; mu {total['mu']:.4g}", evidence, weak),
+        "composition": Stated(_composition(found), evidence, weak),
+        "unit": Stated(f"{found['unit']}, {found['relation']}", "declaration"),
+        "mechanisms": Stated(ran, evidence),
+        "implementation": Stated("; ".join([*found["assumptions"], *found["unsafe"]]), is_open=True),
+        "trust": TRUST,
+        "timing": TIMING,
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.budget.export import claim_row
+from tacit.budget.forms import TIMING, TRUST, Stated, nist_claims
 from tacit.reports import words
 from tacit.serialization import json_text, write_text
 from tacit.standing import Standing
@@ -73,40 +73,24 @@ def card_claims(table: Table, *, reserve: str = "") -> dict[str, Any]:
     best = _best(table)
     standing = best["standing"] if best else "none"
     standing = f"{standing}; {reserve}" if reserve else standing
-    weak = standing != "proven" or bool(table["unsafe"])
-    evidence = f"ledger {table['ledger_hash']}"
-
-    def row(component: str, claim: str, value: str, proof: str, *, is_open: bool) -> dict[str, Any]:
-        return claim_row(component, claim, value, proof, standing=standing, is_open=is_open)
-
+    evidence, unsafe = f"ledger {table['ledger_hash']}", bool(table["unsafe"])
     mechanisms = sorted({str(each.get("type")) for each in table["mechanisms"]})
     found = [f"{each['attack']}: epsilon at least {_number(each['epsilon_lower'])}" for each in table["audits"]]
-    audits = "; ".join(found)
     assumed = [each["id"] for each in table.get("facts", ()) if each["how"] == "assumed"]
-    algorithms = "Algorithms & Correctness"
-    unit, ran = f"{table['unit']}, {table['relation']}", ", ".join(mechanisms) or "none"
-    scope, taken = (
-        f"this run alone; scope {_scope(table)}",
-        f"assumed: {', '.join([*assumed, *table['assumptions']]) or 'nothing'}",
-    )
-    test = f"test {_number(table['metrics'].get('test'))}"
-    return {
-        "dataset": table["dataset"],
-        "claims": [
-            row("Privacy Parameters", "privacy parameters", _parameters(table), evidence, is_open=weak),
-            row("Privacy Parameters", "composition over releases", scope, evidence, is_open=True),
-            row("Unit of Privacy", "unit of privacy", unit, "facts of the run", is_open=False),
-            row(algorithms, "mechanisms", ran, evidence, is_open=bool(table["unsafe"])),
-            row(algorithms, "implementation", taken, "facts", is_open=bool(assumed)),
-            row(algorithms, "empirical tests", audits or "no attack was run", "audits of the card", is_open=not audits),
-            row("Utility", "utility and accuracy", test, "", is_open=True),
-            row("Bias", "bias", _UNKNOWN, "", is_open=True),
-            row("Trust Models", "trust model", "central: the curator sees the records", "package", is_open=False),
-            row("Access Control", "data security and access control", _UNKNOWN, "", is_open=True),
-            row("Side Channels", "side channels", "timing is outside of every theorem", "", is_open=True),
-            row("Data Collection Exposure", "data collection exposure", _UNKNOWN, "", is_open=True),
-        ],
+    taken = f"assumed: {', '.join([*assumed, *table['assumptions']]) or 'nothing'}"
+    stated = {
+        "name": Stated(table["dataset"]),
+        "parameters": Stated(_parameters(table), evidence, standing != "proven" or unsafe),
+        "composition": Stated(f"this run alone; scope {_scope(table)}", evidence, True),
+        "unit": Stated(f"{table['unit']}, {table['relation']}", "facts of the run"),
+        "mechanisms": Stated(", ".join(mechanisms) or "none", evidence, unsafe),
+        "implementation": Stated(taken, "facts", bool(assumed)),
+        "tests": Stated("; ".join(found) or "no attack was run", "audits of the card", not found),
+        "utility": Stated(f"test {_number(table['metrics'].get('test'))}", is_open=True),
+        "trust": TRUST,
+        "timing": TIMING,
     }
+    return nist_claims(stated, standing=standing, unknown=_UNKNOWN)
 
 
 def _sections(table: Table) -> list[tuple[str, list[list[str]]]]:
