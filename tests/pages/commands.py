@@ -71,7 +71,7 @@ class Command:
 
 
 # Commands of sentences that need no arguments and are meant to be typed.
-WHOLE = ("tacit tickets --explain", "tacit train --help")
+WHOLE = ("tacit train --help",)
 
 
 def parts(page: Path) -> Iterator[Part]:

@@ -36,7 +36,6 @@ QUICK = (
     "tacit reproduce improved-accounting/table-1 --quick",
     "tacit reproduce input-perturbation/counter-examples",
     "tacit reproduce",
-    "tacit tickets --explain",
     "tacit train --help",
     "python -m benchmarks.compare show",
     "python -m benchmarks.mutants --table",

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
-from tacit.tickets import count_scores, explain, log_probabilities, paper_scores
+from tacit.tickets import count_scores, log_probabilities, paper_scores
+from tacit_papers.lottery_ticket.choice import explain
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
 DENSITIES = [0.7**i for i in range(1, 16)]

@@ -136,7 +136,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "train": "Train privately, account, attack, and write the card.",
         "tune": "Choose settings privately, the search included in the bill.",
         "sweep": "Train every combination of a grid; resumable.",
-        "tickets": "List saved lottery tickets, or compare them.",
+        "tickets": "List saved lottery tickets.",
         "doctor": "Find layers of a model that private training refuses.",
     },
     "Account": {

@@ -13,12 +13,11 @@ from tacit.tickets.pruning import (
     start_magnitude_masks,
     synflow_masks,
 )
-from tacit.tickets.ticket import Explained, Mask, Ticket, count_scores, explain, paper_scores, prunable, solid, transfer
+from tacit.tickets.ticket import Mask, Ticket, count_scores, paper_scores, prunable, solid, transfer
 
 __all__ = [
     "MODES",
     "Compact",
-    "Explained",
     "Mask",
     "PrivateStop",
     "PrivateTicket",
@@ -33,7 +32,6 @@ __all__ = [
     "choose",
     "compact",
     "count_scores",
-    "explain",
     "iterative_tickets",
     "log_probabilities",
     "paper_scores",

@@ -3,17 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.noise.discrete import Scores, log_probabilities
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.sweeps import Task
-from tacit.tickets import count_scores, explain, paper_scores
+from tacit.tickets import count_scores, paper_scores
 from tacit_papers.base import Item, Row, published, unpublished_rows
 from tacit_papers.lottery_ticket.mask_attack import KEY
 
 NUMBERS = published("tacit_papers.lottery_ticket")
 _EPSILONS = (1.0, 0.2)
+_SPARSE = 0.1  # density of the paper's winning tickets
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Selectivity of a choice.
+
+    Attributes:
+        probabilities: of each ticket.
+        ratio: largest over smallest.
+        from_uniform: total variation distance from a uniform draw.
+        sparse: probability of a ticket with density at most .1, and the share of such tickets.
+
+    Example:
+        >>> explain(count_scores([1, 1], [0.5, 0.1]), [0.5, 0.1], 1.0, Relation.ADD_REMOVE).sparse
+        (0.5, 0.5)
+    """
+
+    probabilities: NDArray[np.float64]
+    ratio: float
+    from_uniform: float
+    sparse: tuple[float, float]
+
+
+def explain(scores: Scores, densities: Sequence[float], epsilon: float, relation: Relation) -> Explained:
+    """Distance of the exponential mechanism at these scores from a draw at random.
+
+    Args:
+        scores: of the tickets.
+        densities: of the tickets, in [0, 1].
+        epsilon: > 0.
+        relation: neighbouring relation.
+
+    Raises:
+        InvalidInput: epsilon is not positive.
+
+    Example:
+        >>> explain(count_scores([9, 1], [0.5, 0.1]), [0.5, 0.1], 1.0, Relation.REPLACE_ONE).ratio > 50
+        True
+    """
+    probability = np.exp(log_probabilities(scores, epsilon, relation))
+    small = np.asarray(densities, dtype=float) <= _SPARSE
+    return Explained(
+        probability,
+        float(probability.max() / probability.min()),
+        float(np.abs(probability - 1 / len(probability)).sum() / 2),
+        (float(probability[small].sum()), float(small.mean())),
+    )
 
 
 def selectivity(epsilon: float, tickets: int, accuracy: float) -> dict[str, float]:

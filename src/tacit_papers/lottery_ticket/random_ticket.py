@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
-from tacit_papers.lottery_ticket.choice import NUMBERS
+from tacit_papers.lottery_ticket.choice import NUMBERS, explain
 from tacit_papers.lottery_ticket.mask_attack import KEY
 from tacit_papers.lottery_ticket.study import PAPER, settings_of
 
@@ -61,7 +61,7 @@ def every_ticket(
     from tacit.relation import Relation
     from tacit.runs import read_config
     from tacit.runs.builders import dataset_of, evaluator, network_of
-    from tacit.tickets import explain, iterative_tickets, paper_scores
+    from tacit.tickets import iterative_tickets, paper_scores
 
     given = settings_of(PAPER, dataset, epsilon) | {"epochs": epochs, "hidden": (300, 100), "init_seed": seed}
     config = read_config("mnist", given | {"unsafe_seed": seed})
