@@ -31,6 +31,14 @@ from audit_shadows import shadows
 from torch import nn
 from torch.nn import functional as F
 
+from benchmarks.estimators import (
+    ReleaseDifferences,
+    gaussian_family,
+    guesses_refute,
+    many_runs,
+    noise_family,
+    refute_family,
+)
 from benchmarks.worst_case import WorstCase
 from tacit import attacks, audit
 from tacit.accounting import accountant
@@ -255,19 +263,19 @@ def white_box(data_dir: str | None) -> Figures:
 def audited(scores: attacks.Scores, noise: float, rate: float, steps: int, spent: dict[str, float]) -> dict[str, Any]:
     """Every estimator's epsilon over the certified one."""
     claim = accountant("pld")(Gaussian(noise).poisson(rate) * steps)
-    family = audit.noise_family(lambda s: Gaussian(s).poisson(rate) * steps, low=noise / 2, high=noise * 4)
+    family = noise_family(lambda s: Gaussian(s).poisson(rate) * steps, low=noise / 2, high=noise * 4)
     certified = float(claim.epsilon(DELTA))
     with cpu(spent, "estimate"):
         points = audit.normal_points(scores, confidence=0.95)
-        by_normal = audit.refute_family(family, lambda curve: not points <= curve, delta=DELTA)
+        by_normal = refute_family(family, lambda curve: not points <= curve, delta=DELTA)
     by_counts = audit.audit_scores(scores, delta=DELTA, trials="independent", estimator="fixed", claim=claim)
     found = {
         "normal, noise family": by_normal.epsilon_lower,
-        "fixed, noise family": audit.refute_family(family, by_counts.refutes, delta=DELTA).epsilon_lower,
+        "fixed, noise family": refute_family(family, by_counts.refutes, delta=DELTA).epsilon_lower,
         "fixed": by_counts.epsilon_lower,
         "normal": audit.audit_normal(scores, delta=DELTA).epsilon_lower,
         "one run": audit.audit_one_run(scores, delta=DELTA).epsilon_lower,
-        "one run, noise family": audit.audit_one_run_curve(scores, delta=DELTA, family=family).epsilon_lower,
+        "one run, noise family": refute_family(family, guesses_refute(scores), delta=DELTA).epsilon_lower,
     }
     return {
         "certified": certified,
@@ -284,21 +292,17 @@ def black_box(data_dir: str | None) -> Figures:
     for name, hidden in (("logistic", ()), ("mlp", (64, 64))):
         game = WorstCase(hidden=hidden, records=200, epsilon=10.0, delta=DELTA, steps=50)
         with cpu(spent := {}, "seconds"):
-            scores = audit.many_runs(game.trial, attack="black_box", runs=100, threshold=game.threshold)
+            scores = many_runs(game.trial, attack="black_box", runs=100, threshold=game.threshold)
         claim = game.claim
         found = audit.audit_scores(scores, delta=DELTA, trials="independent", estimator="fixed", claim=claim)
         steps = game.steps
-        family = audit.noise_family(
-            lambda s, steps=steps: Gaussian(s) * steps, low=game.noise / 2, high=game.noise * 20
-        )
+        family = noise_family(lambda s, steps=steps: Gaussian(s) * steps, low=game.noise / 2, high=game.noise * 20)
         yield (
             name,
             {
                 "certified": float(claim.epsilon(DELTA)),
-                "gaussian family": audit.refute_family(
-                    audit.gaussian_family(), found.refutes, delta=DELTA
-                ).epsilon_lower,
-                "noise family": audit.refute_family(family, found.refutes, delta=DELTA).epsilon_lower,
+                "gaussian family": refute_family(gaussian_family(), found.refutes, delta=DELTA).epsilon_lower,
+                "noise family": refute_family(family, found.refutes, delta=DELTA).epsilon_lower,
                 "fixed": found.epsilon_lower,
                 "normal": audit.audit_normal(scores, delta=DELTA).epsilon_lower,
                 "refuted": found.refutes(claim),
@@ -336,7 +340,7 @@ def both_scores(train: Any, claim: Any, curve: Any, canaries: int) -> list[audit
     """The likelihood ratio and the jumps of one run, each audited at 99.95 %."""
     draw = np.random.default_rng(0)
     ratio = audit.LikelihoodRatio(claim.noise_multiplier, claim.sample_rate)
-    jumps, flips = audit.ReleaseDifferences(claim.noise_multiplier), []
+    jumps, flips = ReleaseDifferences(claim.noise_multiplier), []
     lane = CanaryLane(
         train,
         lambda: linear(10, 3),

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.estimators import SequentialAudit
 from tacit.attacks import Scores
 from tacit.audit import (
     ESTIMATORS,
-    SequentialAudit,
     audit_multisplit,
     guessed_right,
     one_run_curve_refutes,

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from benchmarks.estimators import gaussian_family, noise_family, refute_family
 from scipy.stats import binom, norm
 
 from tacit.accounting import accountant
@@ -14,12 +15,9 @@ from tacit.audit import (
     audit_one_run,
     audit_one_run_curve,
     audit_scores,
-    gaussian_family,
     guessed_right,
-    noise_family,
     one_run_curve_refutes,
     one_run_p_value,
-    refute_family,
     separation,
 )
 from tacit.errors import InvalidInput

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+from benchmarks.estimators import ReleaseDifferences, many_runs
 
-from tacit.audit import LikelihoodRatio, ReleaseDifferences, many_runs, one_run
+from tacit.audit import LikelihoodRatio, one_run
 from tacit.errors import InvalidInput
 from tacit.noise import SeededStream
 

@@ -8,12 +8,12 @@ import math
 
 import numpy as np
 import pytest
+from benchmarks.estimators import SequentialAudit
 
 from tacit.accounting import accountant
 from tacit.attacks import Scores
 from tacit.audit import (
     ESTIMATORS,
-    SequentialAudit,
     audit_multisplit,
     audit_normal,
     audit_one_run,

@@ -1,7 +1,7 @@
 import pytest
+from benchmarks.estimators import SequentialAudit
 from scipy.stats import binom
 
-from tacit.audit import SequentialAudit
 from tacit.errors import InvalidInput
 
 from .cases import claim, generator

@@ -71,39 +71,6 @@ class LikelihoodRatio:
         self.total = self.total + gain
 
 
-@dataclass
-class ReleaseDifferences:
-    """Sum over consecutive releases of (x_t - x_{t-1})^2 / (2 s^2) - 1.
-
-    Fresh noise gives it mean 0 without the canary and a slightly larger mean with it. Reused noise cancels, which
-    leaves the steps at which the canary was sampled.
-
-    Args:
-        noise_multiplier: the claimed s, > 0.
-
-    Attributes:
-        total: the sum so far, shape (canaries,).
-
-    Example:
-        >>> differences = ReleaseDifferences(noise_multiplier=1.0)
-        >>> for release in ([0.0, 0.0], [2.0, 0.0]):
-        ...     differences.add(np.array(release))
-        >>> differences.total
-        array([ 1., -1.])
-    """
-
-    noise_multiplier: float
-    total: np.ndarray | float = field(default=0.0, init=False, repr=False)
-    _last: np.ndarray | None = field(default=None, init=False, repr=False)
-
-    def add(self, release: np.ndarray) -> None:
-        """Count one release, shape (canaries,)."""
-        release = np.asarray(release, dtype=float)
-        if self._last is not None:
-            self.total = self.total + (release - self._last) ** 2 / (2 * self.noise_multiplier**2) - 1
-        self._last = release
-
-
 _WHY = "canaries were among the records of the run itself, which was not run again"
 _ALPHA = np.linspace(0.0, 1.0, 401)
 

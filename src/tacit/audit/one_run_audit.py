@@ -3,29 +3,22 @@
 The auditor guesses "in" for the canaries of the highest scores and "out" for those of the lowest, and abstains on the
 others. The canaries may influence each other's scores in any way.
 
-Families of claims ordered by one parameter, and the leakiest member that an audit refutes.
-
-Where only one parameter of the mechanism is unknown, such as the noise of DP-SGD, refuting every member of the family
-that leaks less is sharper than any bound at a single delta, which no attack reaches with few trials.
-
-Anytime-valid audits: the confidence holds although the auditor looks after every trial and stops at will.
+Refuting every curve of Gaussian DP that leaks less is sharper than any bound at a single delta, which no attack
+reaches with few trials.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import bdtr, gammaln, ndtr, ndtri
 
 from tacit import check
-from tacit.accounting import accountant
 from tacit.attacks import Scores
 from tacit.audit.bounds import LARGEST_MU, perfect_privacy, smallest_refuting
 from tacit.audit.results import Finding
-from tacit.mechanisms import Mechanism
 from tacit.relation import Relation
 from tacit.root_finding import bisect, bracketed_root
 from tacit.standing import Standing
@@ -33,6 +26,7 @@ from tacit.tradeoff import GaussianCurve, TradeOff
 
 VALID_WHEN = "every canary was in or out by its own fair coin, and scores were made without knowing the coins"
 _SHARES = (0.02, 0.1, 0.4, 1.0)  # of canaries that are guessed on, by default
+_HIGHEST_MU, _MU_ACCURACY = 30.0, 1e-3  # relative: below the statistical error of any audit
 
 Counts = Sequence[tuple[int, int]]
 """(guesses, right guesses) for each number of guesses."""
@@ -176,9 +170,10 @@ def audit_one_run_curve(
     guesses: Sequence[int] | None = None,
     confidence: float = 0.95,
     claim: TradeOff | None = None,
-    family: Family | None = None,
 ) -> Finding:
-    """Leakiest member of a family of curves that the right guesses refute, by Mahloujifar et al.
+    """Largest mu of Gaussian DP that the right guesses refute, by Mahloujifar et al.
+
+    Its bounds are valid for mechanisms of Gaussian DP, `refuted` for any claim.
 
     Args:
         scores: of all canaries, those that were in as members, the others as non-members.
@@ -186,7 +181,6 @@ def audit_one_run_curve(
         guesses: numbers of guesses as for `audit_one_run`.
         confidence: in (0, 1).
         claim: for `refuted` and the minimum detectable violation.
-        family: the curves; Gaussian DP by default, then valid for mechanisms of Gaussian DP.
 
     Raises:
         InvalidInput: an argument breaks its rule.
@@ -202,19 +196,16 @@ def audit_one_run_curve(
     def refutes(curve: TradeOff, results: Counts = observed) -> bool:
         return any(one_run_curve_refutes(curve, canaries=canaries, guesses=r, right=v, alpha=level) for r, v in results)
 
-    chosen = family or gaussian_family()
-    found = refute_family(chosen, refutes, delta=delta)
+    mu = _largest_mu(refutes)
     against = claim or perfect_privacy()
     return Finding(
-        *(
-            scores.attack,
-            "one_run_curve",
-            f"{VALID_WHEN}; epsilon is that of the family of {chosen.parameter}",
-            confidence,
-            delta,
-        ),
-        epsilon_lower=found.epsilon_lower,
-        mu_lower=found.parameter if chosen.parameter == "mu" else None,
+        attack=scores.attack,
+        estimator="one_run_curve",
+        valid_when=f"{VALID_WHEN}; epsilon is that of the family of mu",
+        confidence=confidence,
+        delta=delta,
+        epsilon_lower=0.0 if mu is None else float(_gaussian_dp(mu).epsilon(delta)),
+        mu_lower=mu,
         refuted=None if claim is None else refutes(claim),
         detectable_mu=_detectable(canaries, observed, lambda results: refutes(against, results)),
     )
@@ -239,6 +230,23 @@ def _largest_refuted(refutes: Callable[[float], bool]) -> float:
     while refutes(high):
         low, high = high, 2 * high
     return bisect(refutes, low, high, width=1e-4)[0]
+
+
+def _gaussian_dp(mu: float) -> TradeOff:
+    return TradeOff(GaussianCurve(mu), Standing.PROVEN, Relation.ADD_REMOVE, f"{mu:.4g}-GDP")
+
+
+def _largest_mu(refutes: Callable[[TradeOff], bool]) -> float | None:
+    """The largest mu whose curve is refuted, to .1 %, or None; bisection ends at one that was itself refuted."""
+    low, high = 0.0, _HIGHEST_MU
+    if not refutes(_gaussian_dp(low)):
+        return None
+    if refutes(_gaussian_dp(high)):
+        return high
+    while high - low > _MU_ACCURACY * high:
+        middle = (low * high) ** 0.5 or high / 2
+        low, high = (middle, high) if refutes(_gaussian_dp(middle)) else (low, middle)
+    return low
 
 
 def _scalar_beta(claim: TradeOff) -> Callable[[float], float]:
@@ -266,120 +274,3 @@ def _accuracy(mu: float, share: float) -> float:
     at = bracketed_root(lambda t: float(ndtr(mu / 2 - t) + ndtr(-mu / 2 - t)) - share, -edge, edge)
     inside, outside = ndtr(mu / 2 - at), ndtr(-mu / 2 - at)
     return float(inside / (inside + outside))
-
-
-_ACCURACY = 1e-3  # of the parameter: below the statistical error of any audit
-
-
-@dataclass(frozen=True)
-class Family:
-    """Certified curves ordered by a parameter in [low, high].
-
-    Attributes:
-        parameter: name of the parameter.
-        curve: parameter to the certified curve.
-        low: smallest parameter.
-        high: largest parameter.
-        rising: whether a larger parameter leaks more (as mu does; noise does not).
-
-    Example:
-        >>> family = gaussian_family()
-        >>> family.parameter, family.rising
-        ('mu', True)
-    """
-
-    parameter: str
-    curve: Callable[[float], TradeOff]
-    low: float
-    high: float
-    rising: bool
-
-
-@dataclass(frozen=True)
-class Refuted:
-    """The leakiest refuted member of a family: with the audit's confidence the mechanism leaks more than it.
-
-    Attributes:
-        parameter: its parameter; None when no member is refuted.
-        epsilon_lower: the epsilon at delta that its curve is proven to exceed (its own where the accountant is
-            one-sided); 0 when no member is refuted.
-
-    Example:
-        >>> refute_family(gaussian_family(), lambda claim: False, delta=1e-5)
-        Refuted(parameter=None, epsilon_lower=0.0)
-    """
-
-    parameter: float | None
-    epsilon_lower: float
-
-
-def gaussian_family(relation: Relation | str = Relation.ADD_REMOVE, *, highest: float = 30.0) -> Family:
-    """Gaussian DP for mu in [0, `highest`]: valid for mechanisms whose curve is Gaussian.
-
-    Example:
-        >>> gaussian_family().curve(1.0).source
-        '1-GDP'
-    """
-    known = Relation.parse(relation)
-
-    def curve(mu: float) -> TradeOff:
-        return TradeOff(GaussianCurve(mu), Standing.PROVEN, known, f"{mu:.4g}-GDP")
-
-    return Family("mu", curve, 0.0, highest, True)
-
-
-def noise_family(
-    mechanism: Callable[[float], Mechanism],
-    relation: Relation | str = Relation.ADD_REMOVE,
-    *,
-    low: float = 0.1,
-    high: float = 100.0,
-) -> Family:
-    """Mechanisms that differ in their noise multiplier, with the curves of the exact accountant.
-
-    Args:
-        mechanism: noise multiplier to the whole mechanism, e.g. `lambda s: Gaussian(s).poisson(q) * steps`.
-        relation: neighbouring relation.
-        low: smallest noise multiplier.
-        high: largest noise multiplier.
-
-    Raises:
-        InvalidInput: the relation is unknown.
-
-    Example:
-        >>> from tacit.mechanisms import Gaussian
-        >>> family = noise_family(lambda noise: Gaussian(noise) * 4)
-        >>> round(family.curve(2.0).mu(), 6)
-        1.0
-    """
-    known, exact = Relation.parse(relation), accountant("pld")
-    return Family("noise_multiplier", lambda noise: exact(mechanism(noise), relation=known), low, high, False)
-
-
-def refute_family(family: Family, refutes: Callable[[TradeOff], bool], *, delta: float) -> Refuted:
-    """The leakiest member of `family` that `refutes` holds for, to .1 % of its parameter.
-
-    Refuting is monotone in the leakage, so bisection finds it; the answer is a member that was itself refuted.
-
-    Args:
-        family: the claims.
-        refutes: e.g. `result.refutes`, at its own confidence.
-        delta: in [0, 1], at which epsilon is read.
-
-    Example:
-        >>> found = refute_family(gaussian_family(), lambda claim: claim.curve.mu(0.0) < 1.0, delta=1e-5)
-        >>> round(found.parameter, 2), round(found.epsilon_lower, 1)
-        (1.0, 4.4)
-    """
-    delta = check.delta(delta)
-    private, leaky = (family.low, family.high) if family.rising else (family.high, family.low)
-    if not refutes(family.curve(private)):
-        return Refuted(None, 0.0)
-    if refutes(family.curve(leaky)):
-        private = leaky
-    while abs(leaky - private) > _ACCURACY * max(leaky, private):
-        middle = (leaky + private) / 2 if min(leaky, private) <= 0 else (leaky * private) ** 0.5
-        private, leaky = (middle, leaky) if refutes(family.curve(middle)) else (private, middle)
-    found = family.curve(private).epsilon(delta)
-    known = found.interval[0]
-    return Refuted(private, float(found) if known is None else known)

@@ -165,48 +165,8 @@ def _reached(parts: tuple[Scores, Scores], delta: float, alpha: float, relation:
     return TradeOff(points, Standing.MEASURED, relation, first.attack, confidence=1 - alpha)
 
 
-Trial = Callable[[bool], float]
-"""Runs the mechanism once, with the canary or without, and scores what it released: higher means "with"."""
-
 CanaryRun = Callable[[np.ndarray], np.ndarray]
 """Runs the mechanism once with the canaries that a boolean vector (m,) chooses; returns their scores, shape (m,)."""
-
-Progress = Callable[[int, int], None]
-
-
-def many_runs(
-    trial: Trial,
-    *,
-    attack: str,
-    runs: int,
-    threshold: float = 0.0,
-    on_progress: Progress = lambda done, total: None,
-) -> Scores:
-    """Scores of `runs` independent runs with the canary and `runs` without: the trials of bounds on the mechanism.
-
-    The worlds alternate, so that a machine that drifts affects both alike.
-
-    Args:
-        trial: runs the mechanism; each run must start anew, from nothing that an earlier one left.
-        attack: name of the attack.
-        runs: in each world, >= 1.
-        threshold: the attack's own rule, fixed beforehand.
-        on_progress: called with (runs done, runs in all).
-
-    Raises:
-        InvalidInput: an argument breaks its rule.
-
-    Example:
-        >>> many_runs(float, attack="sure", runs=3, threshold=0.5).count
-        (3, 3)
-    """
-    runs = check.count("runs", runs)
-    found: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(2 * runs):
-        included = number % 2 == 0
-        found[included].append(float(trial(included)))
-        on_progress(number + 1, 2 * runs)
-    return Scores(attack, np.array(found[True]), np.array(found[False]), threshold)
 
 
 def one_run(
@@ -353,78 +313,3 @@ def _detectable(claim: TradeOff, members: int, non_members: int, confidence: flo
         return not TradeOff(_points(reached), Standing.MEASURED, claim.relation, "best attack") <= claim
 
     return smallest_refuting(refutes) if refutes(LARGEST_MU) else float("inf")
-
-
-_EPSILONS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # points of the claim that are bet against
-
-
-_BETS = (0.02, 0.1, 0.3, 0.6)  # stakes b: small ones find weak evidence, large ones find strong evidence early
-
-
-class SequentialAudit:
-    """An e-process against a claim; it refutes the claim when the wealth of its bets reaches 1 / alpha.
-
-    Under the claim, flagging obeys P(flag | in) - e^eps P(flag | out) <= delta(eps), and the same with the worlds or
-    the answers exchanged. With fair coins X = 2 [in, flag] - 2 e^eps [out, flag] is a payoff in [-2 e^eps, 2] of mean
-    at most delta(eps), so a bettor who stakes b in [0, 1) multiplies his wealth by 1 + b (X - delta) / (2 e^eps +
-    delta): a supermartingale that reaches 1 / alpha with probability at most alpha (Ville 1939). The bets are fixed in
-    advance: a mean over eps, b and the four exchanges.
-
-    Args:
-        claim: the curve under test.
-        confidence: 1 - alpha, in (0, 1).
-
-    Valid when every trial is an independent run of the membership game with a fair coin, and the rule that flags
-    depends on earlier trials only.
-
-    Raises:
-        InvalidInput: the confidence breaks its rule.
-
-    Example:
-        >>> from tacit.audit.bounds import perfect_privacy
-        >>> audit = SequentialAudit(perfect_privacy())
-        >>> for trial in range(100):
-        ...     refuted = audit.observe(included=trial % 2 == 0, flagged=trial % 2 == 0)
-        >>> refuted
-        True
-    """
-
-    def __init__(self, claim: TradeOff, *, confidence: float = 0.95):
-        self.claim = claim
-        confidence = check.confidence(confidence)
-        self.alpha = 1 - confidence
-        self.trials = 0
-        epsilons = np.array(_EPSILONS)
-        deltas = np.array([float(claim.delta(epsilon)) for epsilon in _EPSILONS])
-        self._slope, self._delta = np.exp(epsilons)[:, None], deltas[:, None]
-        self._stake = np.array(_BETS) / (2 * self._slope + self._delta)
-        self._logs = np.zeros((4, *self._stake.shape))
-        self._highest = 0.0
-
-    @property
-    def evidence(self) -> float:
-        """Current wealth, 1 before the first trial."""
-        return float(np.exp(self._log_wealth()))
-
-    @property
-    def p_value(self) -> float:
-        """1 / the highest wealth so far, at most 1: valid whenever it is read."""
-        return float(np.exp(-self._highest))
-
-    @property
-    def refuted(self) -> bool:
-        """Whether the claim was refuted, now or earlier."""
-        return self.p_value <= self.alpha
-
-    def observe(self, *, included: bool, flagged: bool) -> bool:
-        """Add one trial: the coin, and whether the attack said "in"; returns `refuted`."""
-        self.trials += 1
-        for side, (world, answer) in enumerate(((True, True), (False, False), (False, True), (True, False))):
-            gain = 2.0 * (included is world and flagged is answer)
-            loss = 2.0 * self._slope * (included is not world and flagged is answer)
-            self._logs[side] += np.log1p(self._stake * (gain - loss - self._delta))
-        self._highest = max(self._highest, self._log_wealth())
-        return self.refuted
-
-    def _log_wealth(self) -> float:
-        return float(np.logaddexp.reduce(self._logs, axis=None) - np.log(self._logs.size))

@@ -27,7 +27,6 @@ from tacit.sampling import Batch, PoissonSampling, Sampler, Sampling
 from tacit.sampling.cyclic import CyclicSampler
 from tacit.training.optimizers import is_plain
 
-KINDS = ("dirac", "gradient")
 _REACH = 1e3  # how far beyond the clipping bound a canary's gradient lies
 
 Records = tuple[tuple[Tensor, Tensor], Tensor]
@@ -49,7 +48,7 @@ class Train(Protocol):
 
         Args:
             model: with the canaries' parameter.
-            inputs: records and the place of each, shapes (n, ...) and (n,) or (n, width).
+            inputs: records and the place of each, shapes (n, ...) and (n,).
             targets: labels, shape (n,).
             loss: of outputs and targets, one value for each record.
             optimizer: of the parameters of `model`.
@@ -73,14 +72,13 @@ class Observer(Protocol):
 class WithLane(nn.Module):
     """`body` with a lane: (inputs, place) -> logits and the lane's value at that place, shape (batch, classes + 1).
 
-    Dirac canaries have a coordinate each: a place is its number, 0 for real records. Gradient canaries are unit
-    vectors: a place is the vector, zero for real records.
+    Every canary has a coordinate of its own: a place is its number, 0 for real records.
     """
 
-    def __init__(self, body: nn.Module, kind: str, width: int):
+    def __init__(self, body: nn.Module, width: int):
         super().__init__()
         self.body = body
-        self.lane = nn.Embedding(width + 1, 1) if kind == "dirac" else nn.Linear(width, 1, bias=False)
+        self.lane = nn.Embedding(width + 1, 1)
         nn.init.zeros_(self.lane.weight)
 
     def forward(self, inputs: Tensor, place: Tensor) -> Tensor:
@@ -222,12 +220,9 @@ class CanaryLane:
         clip_norm: clipping norm as claimed; a release is read in units of clip_norm / (sample_rate * records).
         sample_rate: sampling rate as claimed, in (0, 1].
         observers: score the canaries; the one that `__call__` answers with is the first.
-        kind: "dirac", a coordinate for each canary, whose scores are then independent; or "gradient", random unit
-            vectors in `width` dimensions, which disturb each other.
-        width: dimensions of gradient canaries; the number of Dirac canaries otherwise.
-        seed: of the gradient canaries' directions, no secret.
-        idle: further coordinates of the lane for Dirac canaries, which nothing but noise reaches.
-        monitors: watch the lane of Dirac canaries; the trainer must sample by `monitors.sampling`.
+        width: the number of Dirac canaries, a coordinate for each, so that their scores are independent.
+        idle: further coordinates of the lane, which nothing but noise reaches.
+        monitors: watch the lane; the trainer must sample by `monitors.sampling`.
         after_steps: whether the trainer calls `observe_step` after every step. Plain SGD is then read off the weights:
             a hook on the optimizer would make it take another code path.
 
@@ -247,14 +242,11 @@ class CanaryLane:
         clip_norm: float,
         sample_rate: float,
         observers: Sequence[Observer],
-        kind: str = "dirac",
         width: int,
-        seed: int = 0,
         idle: int = 0,
         monitors: LaneMonitors | None = None,
         after_steps: bool = False,
     ):
-        self.kind = check.choice("kind", kind, KINDS)
         self.width = check.count("width", width, minimum=2)
         if not observers:
             raise check.fail("observers", "one observer at least", 0)
@@ -263,69 +255,60 @@ class CanaryLane:
         self.classes = check.count("classes", classes, minimum=2)
         self._clip_norm = check.positive("clip_norm", clip_norm)
         self._sample_rate = check.probability("sample_rate", sample_rate, open_low=True)
-        self._draw = np.random.default_rng(seed)
         self._idle = check.count("idle", idle, minimum=0)
-        self._monitors = monitors if self.kind == "dirac" else None
+        self._monitors = monitors
         self._after_steps = after_steps
         self.observe_step: Callable[[], None] = lambda: None
 
     def __call__(self, included: np.ndarray) -> np.ndarray:
         """Train once with the canaries that `included` (m,) chooses; the score of each by the first observer."""
-        directions = None if self.kind == "dirac" else self._directions(len(included))
-        if directions is None and len(included) != self.width:
+        if len(included) != self.width:
             raise check.fail("included", f"of {self.width} Dirac canaries", len(included))
-        model = WithLane(self._body(), self.kind, self.width + self._idle)
+        model = WithLane(self._body(), self.width + self._idle)
         optimizer = self._optimizer(model)
         self.chosen = np.flatnonzero(included)
-        inputs, targets = self._records(self.chosen, directions)
+        inputs, targets = self._records(self.chosen)
         unit = self._sample_rate * len(targets) / self._clip_norm
         if self._monitors is not None:
             self._monitors.begin(len(targets))
         if self._after_steps and is_plain(optimizer):
-            self._read_weights(model, optimizer, directions, unit)
+            self._read_weights(model, optimizer, unit)
         else:
             self.observe_step = lambda: None
-            optimizer.register_step_pre_hook(lambda *_: self._read_gradient(model, directions, unit))
+            optimizer.register_step_pre_hook(lambda *_: self._read_gradient(model, unit))
         self._train(model, inputs, targets, loss=self._loss, optimizer=optimizer)
         return np.asarray(self.observers[0].total)
 
-    def _directions(self, canaries: int) -> np.ndarray:
-        vectors = self._draw.standard_normal((canaries, self.width))
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-    def _records(self, chosen: np.ndarray, directions: np.ndarray | None) -> Records:
+    def _records(self, chosen: np.ndarray) -> Records:
         """The real records and the chosen canaries, whose inputs are zero and whose label is one past the classes."""
         n, m = len(self._targets), len(chosen)
         inputs = torch.cat([self._inputs, self._inputs.new_zeros(m, *self._inputs.shape[1:])])
         targets = torch.cat([self._targets, self._targets.new_full((m,), self.classes)])
-        if directions is None:
-            return (inputs, torch.cat([torch.zeros(n, dtype=torch.int64), torch.from_numpy(chosen + 1)])), targets
-        places = torch.from_numpy(directions[chosen].astype(np.float32))
-        return (inputs, torch.cat([torch.zeros(n, self.width), places])), targets
+        return (inputs, torch.cat([torch.zeros(n, dtype=torch.int64), torch.from_numpy(chosen + 1)])), targets
 
     def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         canary = targets == self.classes
         real = F.cross_entropy(outputs[:, :-1], targets.clamp(max=self.classes - 1), reduction="none")
         return torch.where(canary, outputs[:, -1] * (_REACH * self._clip_norm), real)
 
-    def _read_gradient(self, model: WithLane, directions: np.ndarray | None, unit: float) -> None:
+    def _read_gradient(self, model: WithLane, unit: float) -> None:
         gradient = model.lane.weight.grad
         if gradient is not None:
-            self._observe(_values(gradient) * unit, directions, gradient)
+            self._observe(_values(gradient) * unit, gradient)
 
-    def _read_weights(self, model: WithLane, optimizer: Optimizer, directions: np.ndarray | None, unit: float) -> None:
+    def _read_weights(self, model: WithLane, optimizer: Optimizer, unit: float) -> None:
         """Let `observe_step` read the release off the change of the weights, -rate * release by plain SGD."""
         before = [_values(model.lane.weight)]
         rates = [optimizer.param_groups[0]["lr"]]
 
         def observe() -> None:
             after = _values(model.lane.weight)
-            self._observe((before[0] - after) * (unit / rates[0]), directions)
+            self._observe((before[0] - after) * (unit / rates[0]))
             before[0], rates[0] = after, optimizer.param_groups[0]["lr"]
 
         self.observe_step = observe
 
-    def _observe(self, seen: np.ndarray, directions: np.ndarray | None, gradient: Tensor | None = None) -> None:
+    def _observe(self, seen: np.ndarray, gradient: Tensor | None = None) -> None:
         """Show a release on the lane, in units of the clipping bound and, as it is, as `gradient`."""
         if self._monitors is not None:
             self._monitors.observe(seen, len(self._targets), self.chosen)
@@ -333,7 +316,7 @@ class CanaryLane:
             if isinstance(observer, LowOrderBits) and gradient is not None:
                 observer.add(gradient.detach().cpu().numpy().reshape(-1)[1 : self.width + 1])
             else:
-                observer.add(seen[1 : self.width + 1] if directions is None else directions @ seen)
+                observer.add(seen[1 : self.width + 1])
 
 
 def _values(tensor: Tensor) -> np.ndarray:

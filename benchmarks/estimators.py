@@ -1,0 +1,301 @@
+"""Estimators of `benchmarks/audit.py` that no command of the package offers, and the trials that they take.
+
+Families of claims ordered by one parameter, and the leakiest member that an audit refutes: where only one parameter of
+the mechanism is unknown, such as the noise of DP-SGD, refuting every member that leaks less is sharper than any bound
+at a single delta, which no attack reaches with few trials.
+
+Anytime-valid audits: the confidence holds although the auditor looks after every trial and stops at will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tacit import check
+from tacit.accounting import accountant
+from tacit.attacks import Scores
+from tacit.audit import guessed_right, one_run_curve_refutes
+from tacit.mechanisms import Mechanism
+from tacit.relation import Relation
+from tacit.standing import Standing
+from tacit.tradeoff import GaussianCurve, TradeOff
+
+Trial = Callable[[bool], float]
+"""Runs the mechanism once, with the canary or without, and scores what it released: higher means "with"."""
+
+Progress = Callable[[int, int], None]
+
+
+def many_runs(
+    trial: Trial,
+    *,
+    attack: str,
+    runs: int,
+    threshold: float = 0.0,
+    on_progress: Progress = lambda done, total: None,
+) -> Scores:
+    """Scores of `runs` independent runs with the canary and `runs` without: the trials of bounds on the mechanism.
+
+    The worlds alternate, so that a machine that drifts affects both alike.
+
+    Args:
+        trial: runs the mechanism; each run must start anew, from nothing that an earlier one left.
+        attack: name of the attack.
+        runs: in each world, >= 1.
+        threshold: the attack's own rule, fixed beforehand.
+        on_progress: called with (runs done, runs in all).
+
+    Raises:
+        InvalidInput: an argument breaks its rule.
+
+    Example:
+        >>> many_runs(float, attack="sure", runs=3, threshold=0.5).count
+        (3, 3)
+    """
+    runs = check.count("runs", runs)
+    found: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(2 * runs):
+        included = number % 2 == 0
+        found[included].append(float(trial(included)))
+        on_progress(number + 1, 2 * runs)
+    return Scores(attack, np.array(found[True]), np.array(found[False]), threshold)
+
+
+@dataclass
+class ReleaseDifferences:
+    """Sum over consecutive releases of (x_t - x_{t-1})^2 / (2 s^2) - 1.
+
+    Fresh noise gives it mean 0 without the canary and a slightly larger mean with it. Reused noise cancels, which
+    leaves the steps at which the canary was sampled.
+
+    Args:
+        noise_multiplier: the claimed s, > 0.
+
+    Attributes:
+        total: the sum so far, shape (canaries,).
+
+    Example:
+        >>> differences = ReleaseDifferences(noise_multiplier=1.0)
+        >>> for release in ([0.0, 0.0], [2.0, 0.0]):
+        ...     differences.add(np.array(release))
+        >>> differences.total
+        array([ 1., -1.])
+    """
+
+    noise_multiplier: float
+    total: np.ndarray | float = field(default=0.0, init=False, repr=False)
+    _last: np.ndarray | None = field(default=None, init=False, repr=False)
+
+    def add(self, release: np.ndarray) -> None:
+        """Count one release, shape (canaries,)."""
+        release = np.asarray(release, dtype=float)
+        if self._last is not None:
+            self.total = self.total + (release - self._last) ** 2 / (2 * self.noise_multiplier**2) - 1
+        self._last = release
+
+
+_ACCURACY = 1e-3  # of the parameter: below the statistical error of any audit
+
+
+@dataclass(frozen=True)
+class Family:
+    """Certified curves ordered by a parameter in [low, high].
+
+    Attributes:
+        parameter: name of the parameter.
+        curve: parameter to the certified curve.
+        low: smallest parameter.
+        high: largest parameter.
+        rising: whether a larger parameter leaks more (as mu does; noise does not).
+
+    Example:
+        >>> family = gaussian_family()
+        >>> family.parameter, family.rising
+        ('mu', True)
+    """
+
+    parameter: str
+    curve: Callable[[float], TradeOff]
+    low: float
+    high: float
+    rising: bool
+
+
+@dataclass(frozen=True)
+class Refuted:
+    """The leakiest refuted member of a family: with the audit's confidence the mechanism leaks more than it.
+
+    Attributes:
+        parameter: its parameter; None when no member is refuted.
+        epsilon_lower: the epsilon at delta that its curve is proven to exceed (its own where the accountant is
+            one-sided); 0 when no member is refuted.
+
+    Example:
+        >>> refute_family(gaussian_family(), lambda claim: False, delta=1e-5)
+        Refuted(parameter=None, epsilon_lower=0.0)
+    """
+
+    parameter: float | None
+    epsilon_lower: float
+
+
+def gaussian_family(relation: Relation | str = Relation.ADD_REMOVE, *, highest: float = 30.0) -> Family:
+    """Gaussian DP for mu in [0, `highest`]: valid for mechanisms whose curve is Gaussian.
+
+    Example:
+        >>> gaussian_family().curve(1.0).source
+        '1-GDP'
+    """
+    known = Relation.parse(relation)
+
+    def curve(mu: float) -> TradeOff:
+        return TradeOff(GaussianCurve(mu), Standing.PROVEN, known, f"{mu:.4g}-GDP")
+
+    return Family("mu", curve, 0.0, highest, True)
+
+
+def noise_family(
+    mechanism: Callable[[float], Mechanism],
+    relation: Relation | str = Relation.ADD_REMOVE,
+    *,
+    low: float = 0.1,
+    high: float = 100.0,
+) -> Family:
+    """Mechanisms that differ in their noise multiplier, with the curves of the exact accountant.
+
+    Args:
+        mechanism: noise multiplier to the whole mechanism, e.g. `lambda s: Gaussian(s).poisson(q) * steps`.
+        relation: neighbouring relation.
+        low: smallest noise multiplier.
+        high: largest noise multiplier.
+
+    Raises:
+        InvalidInput: the relation is unknown.
+
+    Example:
+        >>> from tacit.mechanisms import Gaussian
+        >>> family = noise_family(lambda noise: Gaussian(noise) * 4)
+        >>> round(family.curve(2.0).mu(), 6)
+        1.0
+    """
+    known, exact = Relation.parse(relation), accountant("pld")
+    return Family("noise_multiplier", lambda noise: exact(mechanism(noise), relation=known), low, high, False)
+
+
+def refute_family(family: Family, refutes: Callable[[TradeOff], bool], *, delta: float) -> Refuted:
+    """The leakiest member of `family` that `refutes` holds for, to .1 % of its parameter.
+
+    Refuting is monotone in the leakage, so bisection finds it; the answer is a member that was itself refuted.
+
+    Args:
+        family: the claims.
+        refutes: e.g. `result.refutes`, at its own confidence.
+        delta: in [0, 1], at which epsilon is read.
+
+    Example:
+        >>> found = refute_family(gaussian_family(), lambda claim: claim.curve.mu(0.0) < 1.0, delta=1e-5)
+        >>> round(found.parameter, 2), round(found.epsilon_lower, 1)
+        (1.0, 4.4)
+    """
+    delta = check.delta(delta)
+    private, leaky = (family.low, family.high) if family.rising else (family.high, family.low)
+    if not refutes(family.curve(private)):
+        return Refuted(None, 0.0)
+    if refutes(family.curve(leaky)):
+        private = leaky
+    while abs(leaky - private) > _ACCURACY * max(leaky, private):
+        middle = (leaky + private) / 2 if min(leaky, private) <= 0 else (leaky * private) ** 0.5
+        private, leaky = (middle, leaky) if refutes(family.curve(middle)) else (private, middle)
+    found = family.curve(private).epsilon(delta)
+    known = found.interval[0]
+    return Refuted(private, float(found) if known is None else known)
+
+
+def guesses_refute(scores: Scores, *, confidence: float = 0.95) -> Callable[[TradeOff], bool]:
+    """Whether right guesses on 2, 10, 40 and 100 % of the canaries refute a curve, as in `audit_one_run_curve`."""
+    canaries = sum(scores.count)
+    tried = sorted({max(2, 2 * int(share * canaries // 2)) for share in (0.02, 0.1, 0.4, 1.0)})
+    observed = [(guesses, guessed_right(scores, guesses)) for guesses in tried]
+    level = (1 - confidence) / len(tried)
+    return lambda claim: any(
+        one_run_curve_refutes(claim, canaries=canaries, guesses=guesses, right=right, alpha=level)
+        for guesses, right in observed
+    )
+
+
+_EPSILONS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # points of the claim that are bet against
+
+
+_BETS = (0.02, 0.1, 0.3, 0.6)  # stakes b: small ones find weak evidence, large ones find strong evidence early
+
+
+class SequentialAudit:
+    """An e-process against a claim; it refutes the claim when the wealth of its bets reaches 1 / alpha.
+
+    Under the claim, flagging obeys P(flag | in) - e^eps P(flag | out) <= delta(eps), and the same with the worlds or
+    the answers exchanged. With fair coins X = 2 [in, flag] - 2 e^eps [out, flag] is a payoff in [-2 e^eps, 2] of mean
+    at most delta(eps), so a bettor who stakes b in [0, 1) multiplies his wealth by 1 + b (X - delta) / (2 e^eps +
+    delta): a supermartingale that reaches 1 / alpha with probability at most alpha (Ville 1939). The bets are fixed in
+    advance: a mean over eps, b and the four exchanges.
+
+    Args:
+        claim: the curve under test.
+        confidence: 1 - alpha, in (0, 1).
+
+    Valid when every trial is an independent run of the membership game with a fair coin, and the rule that flags
+    depends on earlier trials only.
+
+    Raises:
+        InvalidInput: the confidence breaks its rule.
+
+    Example:
+        >>> from tacit.audit.bounds import perfect_privacy
+        >>> audit = SequentialAudit(perfect_privacy())
+        >>> for trial in range(100):
+        ...     refuted = audit.observe(included=trial % 2 == 0, flagged=trial % 2 == 0)
+        >>> refuted
+        True
+    """
+
+    def __init__(self, claim: TradeOff, *, confidence: float = 0.95):
+        self.claim = claim
+        confidence = check.confidence(confidence)
+        self.alpha = 1 - confidence
+        self.trials = 0
+        epsilons = np.array(_EPSILONS)
+        deltas = np.array([float(claim.delta(epsilon)) for epsilon in _EPSILONS])
+        self._slope, self._delta = np.exp(epsilons)[:, None], deltas[:, None]
+        self._stake = np.array(_BETS) / (2 * self._slope + self._delta)
+        self._logs = np.zeros((4, *self._stake.shape))
+        self._highest = 0.0
+
+    @property
+    def evidence(self) -> float:
+        """Current wealth, 1 before the first trial."""
+        return float(np.exp(self._log_wealth()))
+
+    @property
+    def p_value(self) -> float:
+        """1 / the highest wealth so far, at most 1: valid whenever it is read."""
+        return float(np.exp(-self._highest))
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the claim was refuted, now or earlier."""
+        return self.p_value <= self.alpha
+
+    def observe(self, *, included: bool, flagged: bool) -> bool:
+        """Add one trial: the coin, and whether the attack said "in"; returns `refuted`."""
+        self.trials += 1
+        for side, (world, answer) in enumerate(((True, True), (False, False), (False, True), (True, False))):
+            gain = 2.0 * (included is world and flagged is answer)
+            loss = 2.0 * self._slope * (included is not world and flagged is answer)
+            self._logs[side] += np.log1p(self._stake * (gain - loss - self._delta))
+        self._highest = max(self._highest, self._log_wealth())
+        return self.refuted
+
+    def _log_wealth(self) -> float:
+        return float(np.logaddexp.reduce(self._logs, axis=None) - np.log(self._logs.size))
