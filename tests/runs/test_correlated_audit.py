@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tacit.errors import InvalidInput
 from tacit.runs import audit_run, read_config, train
 from tacit.sampling import cyclic
 from tacit.training import release
@@ -102,8 +101,3 @@ def test_batches_of_any_group_are_noticed(folder, monkeypatch):
 
     monkeypatch.setattr(cyclic.CyclicSampler, "draw", of_all)
     assert not audited(run).monitors["sampler"]
-
-
-def test_bits_of_estimates_are_not_judged(folder):
-    with pytest.raises(InvalidInput, match="white_box where noise is correlated"):
-        audit_run(folder("banded"), attacks=["low_order_bits"], canaries=100)

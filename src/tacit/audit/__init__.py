@@ -9,7 +9,7 @@ from tacit.audit.canaries import (
 )
 from tacit.audit.foreign_trainer import replay_trainer
 from tacit.audit.insertion_canaries import InsertionCanaries, audit_foreign_scores
-from tacit.audit.noise_monitor import ALARM, LowOrderBits, NoiseMonitor, reachable
+from tacit.audit.noise_monitor import ALARM, NoiseMonitor
 from tacit.audit.one_run_audit import (
     audit_one_run,
     audit_one_run_curve,
@@ -43,7 +43,6 @@ __all__ = [
     "GroupedLikelihoodRatio",
     "InsertionCanaries",
     "LikelihoodRatio",
-    "LowOrderBits",
     "NoiseMonitor",
     "Report",
     "SamplerMonitor",
@@ -63,7 +62,6 @@ __all__ = [
     "one_run_curve_refutes",
     "one_run_p_value",
     "ranks",
-    "reachable",
     "replay_trainer",
     "separation",
 ]

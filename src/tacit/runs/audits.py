@@ -20,10 +20,9 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.accounting.claims import claim_of
 from tacit.attacks import ATTACKS, PRIVILEGED_ATTACKS, Model, Scores, overlaps
-from tacit.audit import Finding, LowOrderBits, Report, audit_normal, audit_one_run_curve, audit_scores, one_run
+from tacit.audit import Finding, Report, audit_normal, audit_one_run_curve, audit_scores, one_run
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
-from tacit.gradients import clipped_sum
 from tacit.gradients.inputs import Loss
 from tacit.gradients.rounding import single_slack, slack
 from tacit.reports import audit_files
@@ -48,9 +47,7 @@ from tacit.training.release_statistics import collected_refusals
 REFUTED_AT = 0.999
 """Confidence, over all tests of an audit together, at which a claim counts as refuted."""
 WHITE_BOX = "white_box"
-LOW_ORDER_BITS = "low_order_bits"
 _VALUES = 200_000  # of noise that the monitor should see: an error of its size of .8 % is then an alarm
-_CANARY_ATTACKS = (WHITE_BOX, LOW_ORDER_BITS)
 
 
 def keep_audit(report: Report, folder: Path, *, title: str) -> Path:
@@ -61,7 +58,7 @@ def keep_audit(report: Report, folder: Path, *, title: str) -> Path:
 
 def attack_names() -> list[str]:
     """The names that `tacit audit --attack` takes."""
-    return [*ATTACKS, *PRIVILEGED_ATTACKS, *_CANARY_ATTACKS]
+    return [*ATTACKS, *PRIVILEGED_ATTACKS, WHITE_BOX]
 
 
 def audit_run(
@@ -105,21 +102,19 @@ def audit_run(
     names = list(attacks) if attacks is not None else [*(() if why_not else (WHITE_BOX,)), *config.attacks]
     privileged = PrivilegedAttacks(config, dataset, folder, check.count("shadows", shadows, minimum=2), on_progress)
     targets = [(method_of(config).load(Job(config, dataset, ledger, folder)), folder)]
-    results, findings, shared = [], [], {}
+    results, shared = [], {}
+    findings: list[Finding] = []
     scored: dict[str, Scores] = {}
     repeated: WhiteBox | None = None
     with collected_refusals() as refusals:
         targets += [_repetition(config, dataset, folder, number, on_progress) for number in range(2, runs + 1)]
         for done, name in enumerate(dict.fromkeys(names)):
             on_progress("attacks", done, len(names))
-            if name in _CANARY_ATTACKS:
-                found = white_box(
-                    config, dataset, ledger, folder, canaries=canaries, attack=name, on_progress=on_progress
-                )
-                repeated = found if repeated is None or name == WHITE_BOX else repeated
-                scored[name] = found.scores
-                results.append(audit_result(found.scores, config, claim, trials="independent"))
-                findings += _findings(found.scores, config, claim) if name == WHITE_BOX else []
+            if name == WHITE_BOX:
+                repeated = white_box(config, dataset, ledger, folder, canaries=canaries, on_progress=on_progress)
+                scored[name] = repeated.scores
+                results.append(audit_result(repeated.scores, config, claim, trials="independent"))
+                findings = _findings(repeated.scores, config, claim)
                 continue
             by_run = [_scores(name, privileged, *target) for target in targets]
             scored[name] = by_run[0]
@@ -173,7 +168,7 @@ def _refuting(scored: Mapping[str, Scores], config: Config, claim: TradeOff | No
     level = 1 - (1 - REFUTED_AT) / max(1, len(scored) + (WHITE_BOX in scored))
     found = []
     for name, scores in scored.items():
-        trials = "independent" if name in _CANARY_ATTACKS else "records"
+        trials = "independent" if name == WHITE_BOX else "records"
         by_band = audit_scores(
             scores, delta=config.delta, trials=trials, relation=claim.relation, confidence=level, claim=claim
         ).refutes(claim)
@@ -236,7 +231,6 @@ def white_box(
     folder: Path,
     *,
     canaries: int,
-    attack: str = WHITE_BOX,
     on_progress: Progress = lambda *_: None,
 ) -> WhiteBox:
     """Train the run once more with half of the canaries among its records, and score every canary.
@@ -250,15 +244,12 @@ def white_box(
         ledger: of the run.
         folder: of the run.
         canaries: how many, >= 2.
-        attack: WHITE_BOX for the likelihood ratio of all releases, LOW_ORDER_BITS for what they cannot have come from.
         on_progress: called with (stage, done, total).
 
     Raises:
         InvalidInput: the audit does not take the run, or settings and ledger contradict each other.
     """
     training = training_of(config, dataset, ledger)
-    if attack == LOW_ORDER_BITS and training.strategy is not None:
-        raise check.fail("attack", f"{WHITE_BOX} where noise is correlated", attack, "Estimates lie on no grid.")
     run = open_run(folder)
     check_settings(config, dataset, run.own_card, training)
     records = run.execution
@@ -272,7 +263,7 @@ def white_box(
         allocation=training.allocation,
         strategy=training.strategy,
     )
-    train = _Trainer(config, training, known, monitors, attack == LOW_ORDER_BITS, on_progress)
+    train = _Trainer(config, training, known, monitors, on_progress)
     train.lane = lane = CanaryLane(
         train,
         lambda: network_of(config, dataset),
@@ -286,10 +277,10 @@ def white_box(
         width=canaries,
         idle=_idle(network_of(config, dataset), canaries, training.steps),
         monitors=monitors,
-        after_steps=not train.bits,
+        after_steps=True,
     )
     with with_threads(known.threads):
-        scores = one_run(lane, attack=attack, canaries=canaries)
+        scores = one_run(lane, attack=WHITE_BOX, canaries=canaries)
     assert train.execution is not None
     return WhiteBox(scores, monitors.verdicts(), train.execution)
 
@@ -302,7 +293,6 @@ class _Trainer:
     training: Training
     known: ExecutionRecord
     monitors: LaneMonitors
-    bits: bool
     on_progress: Progress
     lane: CanaryLane | None = None
     execution: ExecutionRecord | None = None
@@ -315,8 +305,6 @@ class _Trainer:
         self.monitors.slack = slack(torch.float32, 16, single_slack(training.sample_rate * len(targets)))
         if training.strategy is not None:
             self.monitors.slack = Correlation(training.strategy).slack(self.monitors.slack)
-        if self.bits and self.lane is not None:
-            self.lane.observers = [self._low_order_bits(model, inputs, targets, loss)]
         self.execution = fit(
             model,
             inputs,
@@ -341,16 +329,6 @@ class _Trainer:
         if self.lane is not None:
             self.lane.observe_step()
         self.on_progress("training with canaries", done, total)
-
-    def _low_order_bits(
-        self, model: nn.Module, inputs: tuple[Tensor, Tensor], targets: Tensor, loss: Loss
-    ) -> LowOrderBits:
-        """The score, with what the last record, a canary, adds to the clipped sum."""
-        last = (inputs[0][-1:], inputs[1][-1:])
-        clipped, _ = clipped_sum(model, loss, last, targets[-1:], clip_norm=self.config.clip_norm)
-        size = len(targets) * self.training.sample_rate
-        std = self.training.noise_multiplier * self.config.clip_norm * (1 + self.monitors.slack)
-        return LowOrderBits(std, size, float(clipped["lane.weight"].sum()))
 
 
 def _execution_of(config: Config) -> dict[str, Any]:

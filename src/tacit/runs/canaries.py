@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from tacit import check
-from tacit.audit import AllocationMonitor, GroupMonitor, LowOrderBits, NoiseMonitor, SamplerMonitor
+from tacit.audit import AllocationMonitor, GroupMonitor, NoiseMonitor, SamplerMonitor
 from tacit.mechanisms import Strategy
 from tacit.noise import Stream
 from tacit.noise.correlated import Whitening
@@ -294,7 +294,7 @@ class CanaryLane:
     def _read_gradient(self, model: WithLane, unit: float) -> None:
         gradient = model.lane.weight.grad
         if gradient is not None:
-            self._observe(_values(gradient) * unit, gradient)
+            self._observe(_values(gradient) * unit)
 
     def _read_weights(self, model: WithLane, optimizer: Optimizer, unit: float) -> None:
         """Let `observe_step` read the release off the change of the weights, -rate * release by plain SGD."""
@@ -308,15 +308,12 @@ class CanaryLane:
 
         self.observe_step = observe
 
-    def _observe(self, seen: np.ndarray, gradient: Tensor | None = None) -> None:
-        """Show a release on the lane, in units of the clipping bound and, as it is, as `gradient`."""
+    def _observe(self, seen: np.ndarray) -> None:
+        """Show a release on the lane, in units of the clipping bound."""
         if self._monitors is not None:
             self._monitors.observe(seen, len(self._targets), self.chosen)
         for observer in self.observers:
-            if isinstance(observer, LowOrderBits) and gradient is not None:
-                observer.add(gradient.detach().cpu().numpy().reshape(-1)[1 : self.width + 1])
-            else:
-                observer.add(seen[1 : self.width + 1])
+            observer.add(seen[1 : self.width + 1])
 
 
 def _values(tensor: Tensor) -> np.ndarray:
