@@ -42,7 +42,7 @@ def export_text(datasets: Sequence[DatasetBudget], form: str) -> str:
 def totals(dataset: DatasetBudget) -> dict[str, Any]:
     """Caps, total, reservations and assumptions of a data set."""
     known, total, spent = dataset.known, dataset.total(), dataset.spent()
-    delta = _delta(dataset)
+    delta = delta_of(dataset)
     answer = spent.epsilon(delta)
     held = [
         {
@@ -131,7 +131,8 @@ def _harmless(cell: Any) -> Any:
     return "'" + cell if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
 
 
-def _delta(dataset: DatasetBudget) -> float:
+def delta_of(dataset: DatasetBudget) -> float:
+    """The delta at which the epsilon of a total is told: that of its cap, 1e-5 without one."""
     return next((cap.delta for cap in dataset.caps if isinstance(cap, Epsilon)), _DELTA)
 
 

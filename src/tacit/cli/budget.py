@@ -9,7 +9,8 @@ import typer
 
 from tacit import check
 from tacit.cli.console import DataDir, Json
-from tacit.serialization import json_text, write_text
+from tacit.cli.statement import Contact, DataVersion, Date, Deltas, OneRecord, Owner, PublicFacts, Purpose, about
+from tacit.serialization import json_text, write_bytes, write_text
 
 if TYPE_CHECKING:
     from tacit.budget import DatasetBudget, Registry, Scope
@@ -155,6 +156,37 @@ def export(
     else:
         write_text(out, text)
         print(out)
+
+
+@budget_app.command()
+def statement(
+    name: Name,
+    out: Annotated[Path | None, typer.Option(help="File to write (default NAME.statement.json here).")] = None,
+    data_version: DataVersion = "",
+    one_record: OneRecord = "",
+    fact: PublicFacts = None,
+    owner: Owner = "",
+    contact: Contact = "",
+    purpose: Purpose = "",
+    date: Date = "",
+    delta: Deltas = None,
+    registry: Where = None,
+) -> None:
+    """Write the signed statement of all releases on a data set together, which `tacit check` recomputes.
+
+    A later one about the same data set takes the next number.
+    """
+    from tacit.statement import Subject
+    from tacit.statement.document import read_bounded
+    from tacit.statement.writing import budget_statement
+
+    dataset = _registry(registry).dataset(name)
+    given = {"data_version": data_version, "one_record": one_record, "fact": fact, "owner": owner}
+    given |= {"contact": contact, "purpose": purpose, "date": date}
+    path = out or Path(f"{name}.statement.json")
+    earlier = read_bounded(path) if path.exists() else b""
+    write_bytes(path, budget_statement(dataset, Subject(name, **about(**given)), delta or (), earlier=earlier))
+    print(f"{path}: check it with tacit check {path}")
 
 
 @budget_app.command()

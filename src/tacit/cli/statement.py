@@ -1,4 +1,4 @@
-"""`tacit statement`: the signed privacy statement of a run.
+"""`tacit statement`: the signed privacy statement of a run, a search or a fit.
 
 `tacit check`: whether a privacy statement holds, recomputed here from the file alone.
 
@@ -9,33 +9,87 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tacit.cli.console import Json, screen
 from tacit.serialization import json_text
 
+Owner = Annotated[str, typer.Option(help="Who answers for the data.")]
+Contact = Annotated[str, typer.Option(help="How to reach them.")]
+Purpose = Annotated[str, typer.Option(help="What the release is for.")]
+DataVersion = Annotated[str, typer.Option(help="Of the data, such as a date or a digest.")]
+OneRecord = Annotated[str, typer.Option(help="What one record is, such as 'one patient'.")]
+PublicFacts = Annotated[list[str] | None, typer.Option("--fact", help="What is public about the data (repeatable).")]
+Date = Annotated[str, typer.Option(help="Of the release, as YYYY-MM-DD; today by default.")]
+Deltas = Annotated[list[float] | None, typer.Option("--delta", help="Bound epsilon at this delta too (repeatable).")]
+Form = Annotated[
+    str | None,
+    typer.Option("--format", help="Print the claims of NIST SP 800-226 (nist) or the deployments registry's fields."),
+]
+
+
+def about(**given: Any) -> dict[str, Any]:
+    """What was given of a subject, by the names of `tacit.statement.Subject`."""
+    named = {"data_version": "version", "one_record": "unit", "fact": "facts"}
+    return {named.get(name, name): tuple(each) if name == "fact" else each for name, each in given.items() if each}
+
 
 def statement_command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="RUN|LEDGER", help="Folder of a finished run or search, or a saved ledger.")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="File to write (default statement.json in the run's folder).")
+        Path | None, typer.Option(help="File to write (default statement.json in the run's folder or beside LEDGER).")
     ] = None,
-    owner: Annotated[str, typer.Option(help="Who answers for the data.")] = "",
-    contact: Annotated[str, typer.Option(help="How to reach them.")] = "",
-    purpose: Annotated[str, typer.Option(help="What the model is for.")] = "",
-    delta: Annotated[list[float] | None, typer.Option(help="Bound epsilon at this delta too (repeatable).")] = None,
+    dataset: Annotated[str, typer.Option(help="Name of the data; needed for a ledger.")] = "",
+    data_version: DataVersion = "",
+    one_record: OneRecord = "",
+    fact: PublicFacts = None,
+    owner: Owner = "",
+    contact: Contact = "",
+    purpose: Purpose = "",
+    date: Date = "",
+    delta: Deltas = None,
+    model: Annotated[Path | None, typer.Option(help="Of a ledger: file of the model, whose digest is stated.")] = None,
+    form: Form = None,
 ) -> None:
-    """Write the statement of a run: ledger, numbers, evidence and digests in one signed file that anybody can check.
+    """Write the statement of a run, a search, or the ledger of a fit: numbers, evidence and digests in one signed file.
 
-    The key of this user signs it and is made where there is none. A later statement about the same run takes the next
-    number. Check it with `tacit check`.
+    The key of this user signs it and is made where there is none. A later statement about the same subject takes the
+    next number. Check it with `tacit check`. The ledger of an estimator is saved by model.ledger_.save("ledger.json");
+    with --format the file may be a statement of anybody.
     """
-    from tacit.runs.folders import write_statement
+    from tacit.runs.folders import write_ledger_statement, write_statement
+    from tacit.statement.document import read_bounded
 
-    path = write_statement(run, out, owner=owner, contact=contact, purpose=purpose, deltas=delta or ())
+    if form is not None and source.is_file():
+        print_form(read_bounded(source), form)
+        return
+    given = {"dataset": dataset, "data_version": data_version, "one_record": one_record, "fact": fact}
+    given |= {"owner": owner, "contact": contact, "purpose": purpose, "date": date}
+    if source.is_dir():
+        path = write_statement(source, out, about=about(**given), deltas=delta or ())
+    else:
+        path = write_ledger_statement(source, out, about=about(**given), deltas=delta or (), model=model)
+    if form is not None:
+        print_form(read_bounded(path), form)
+        return
     screen().print(f"{path}: check it with tacit check {path}", markup=False)
+
+
+def print_form(content: bytes, form: str) -> None:
+    """Print a statement in a public form; raises `InvalidInput` where it is contradicted."""
+    from tacit.errors import InvalidInput
+    from tacit.statement import Verdict, check_statement
+    from tacit.statement.writing import public_form
+
+    payload, findings = check_statement(content)
+    wrong = [finding for finding in findings if finding.verdict is Verdict.CONTRADICTED]
+    if wrong:
+        raise InvalidInput(f"statement must hold; {wrong[0].field} is contradicted: {wrong[0].says}")
+    print(json_text(public_form(payload, form)))
 
 
 def check_command(
@@ -51,12 +105,14 @@ def check_command(
     Exit code 0 where all is valid, 3 where a field is contradicted, 4 where one is not checkable or the author unknown.
     """
     from tacit.statement import Verdict, check_statement
-    from tacit.statement.checking import statement_page
+    from tacit.statement.checking import note_seen
     from tacit.statement.document import read_bounded
     from tacit.statement.keys import fingerprint, read_public
+    from tacit.statement.page import statement_page
 
     wanted = fingerprint(read_public(Path(key))) if key and Path(key).is_file() else key
     payload, findings = check_statement(read_bounded(file), key=wanted, model=model, slow=slow)
+    note_seen(payload, findings)
     worst = max((finding.verdict for finding in findings), default=Verdict.VALID)
     if html is not None:
         from tacit.serialization import write_text

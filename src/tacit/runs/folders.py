@@ -6,19 +6,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.errors import Changed, InvalidInput, TacitError
+from tacit.errors import Changed, TacitError
 from tacit.locking import locked
-from tacit.runs.open_run import open_run
-from tacit.runs.run_signature import CONFIG, MODEL, SIGNATURE, SIGNED, STATEMENT, append
+from tacit.runs.open_run import ledger_at, open_run
+from tacit.runs.run_signature import CONFIG, MODEL, SIGNATURE, SIGNED, STATEMENT, append, digest_of
 from tacit.serialization import write_bytes
-from tacit.statement import Subject, author_key, open_envelope, sealed, statement
+from tacit.statement import Subject
 from tacit.statement.document import read_bounded
+from tacit.statement.writing import signed_statement
+
+_DELTA = 1e-5  # of the statement of a ledger
 
 
 @dataclass(frozen=True)
@@ -145,22 +148,14 @@ def clean(run: RunFolder) -> None:
 
 
 def write_statement(
-    folder: Path,
-    out: Path | None = None,
-    *,
-    owner: str = "",
-    contact: str = "",
-    purpose: str = "",
-    deltas: Sequence[float] = (),
+    folder: Path, out: Path | None = None, *, about: Mapping[str, Any] | None = None, deltas: Sequence[float] = ()
 ) -> Path:
     """Write the statement of a run and return its path; a later one about the same run takes the next number.
 
     Args:
         folder: of a finished run of this user, whole.
         out: file to write; `statement.json` in the folder by default.
-        owner: who answers for the data.
-        contact: how to reach them.
-        purpose: what the model is for.
+        about: what is stated of its subject, by the names of `tacit.statement.Subject`, in place of what the card says.
         deltas: at which epsilon is bounded besides the delta of the card.
 
     Raises:
@@ -172,12 +167,18 @@ def write_statement(
         got = "one that was received" if run.word else "one that is not finished"
         raise check.fail("RUN", "a finished run of this user", got, "Its author writes its statement.")
     card, path = run.own_card, out or folder / STATEMENT
-    earlier = _earlier(path)
-    place = {"id": earlier.id, "sequence": earlier.sequence + 1} if earlier else {}
-    subject = Subject(card["dataset"], owner=owner, contact=contact, purpose=purpose, **place)
-    stated = sorted({float(run.best["delta"]), *deltas})
-    payload = statement(subject, run.ledger, deltas=stated, audits=card["audits"], model=run.seal.found.get(MODEL, ""))
-    content = sealed(payload, author_key(make=True))
+    known = card.get("about") or {}
+    subject = Subject(**{"dataset": card["dataset"], **known, **(about or {})})
+    given = {"audits": card["audits"], "checked": card.get("checked"), "model": run.seal.found.get(MODEL, "")}
+    content = signed_statement(
+        "run",
+        run.ledger.hash,
+        subject,
+        run.ledger,
+        earlier=read_bounded(path) if path.exists() else b"",
+        deltas=sorted({float(run.best["delta"]), *deltas}),
+        **given,
+    )
     if path.resolve() == (folder / STATEMENT).resolve():
         append(folder, "statement", {STATEMENT: content})
     else:
@@ -185,14 +186,36 @@ def write_statement(
     return path
 
 
-def _earlier(path: Path) -> Subject | None:
-    """The subject of the statement of this user that stands there already."""
-    if not path.exists():
-        return None
-    try:
-        envelope = open_envelope(read_bounded(path))
-        if not envelope.is_signed or envelope.key != author_key().public:
-            return None
-        return Subject(**envelope.payload["subject"])
-    except (InvalidInput, KeyError, TypeError):
-        return None
+def write_ledger_statement(
+    file: Path,
+    out: Path | None = None,
+    *,
+    about: Mapping[str, Any],
+    deltas: Sequence[float] = (),
+    model: Path | None = None,
+) -> Path:
+    """Write the statement of a ledger that was saved, such as that of an estimator's fit, and return its path.
+
+    Args:
+        file: of the ledger, as `Ledger.save` writes it, or a SPEC of mechanisms.
+        out: file to write; `statement.json` beside the ledger by default.
+        about: what is stated of its subject, by the names of `tacit.statement.Subject`, the data set among them.
+        deltas: at which epsilon is bounded; 1e-5 by default.
+        model: file of the model, whose digest is stated.
+
+    Raises:
+        InvalidInput: it is the ledger of a run that came from somebody else, or no data set is named.
+    """
+    ledger, word = ledger_at(file)
+    if word:
+        raise check.fail("LEDGER", "that of a fit of this user", word, "Its author writes its statement.")
+    if not about.get("dataset"):
+        raise check.fail("dataset", "named for a ledger, which does not know it", None, "Add --dataset NAME.")
+    path = out or file.with_name(STATEMENT)
+    found = "" if model is None else digest_of(model)
+    if model is not None and not found:
+        raise check.fail("model", "a file", str(model))
+    earlier = read_bounded(path) if path.exists() else b""
+    given = {"deltas": sorted(set(deltas)) or (_DELTA,), "model": found, "earlier": earlier}
+    write_bytes(path, signed_statement("ledger", ledger.hash, Subject(**about), ledger, **given))
+    return path

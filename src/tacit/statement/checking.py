@@ -1,16 +1,14 @@
-"""`check_statement`: every field of a statement recomputed or compared, and one verdict for the whole.
-
-`statement_page`: a statement and the verdicts on it as one page that loads nothing and runs nothing.
-"""
+"""`check_statement`: every field of a statement recomputed or compared, and one verdict for the whole."""
 
 from __future__ import annotations
 
+import base64
 import enum
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +25,10 @@ from tacit.statement.document import (
     mechanism_table,
     open_envelope,
     package_digest,
+    payload_digest,
 )
-from tacit.statement.keys import TrustStore, author_key
+from tacit.statement.keys import TrustStore, author_key, fingerprint
+from tacit.statement.subject import SeenStatements
 
 _SLOW = ("random_allocation", "balls_and_bins", "balanced_iteration", "tree", "toeplitz", "selection", "menu")
 _KEYS = ("author", "digests", "evidence", "facts", "guarantee", "mechanism", "schema", "software", "subject")
@@ -108,6 +108,7 @@ def check_statement(
         raise InvalidInput(f"statement must have the keys {', '.join(_KEYS)}, and no others.")
     try:
         findings += [*_contents(payload, slow), *_evidence(payload), *_digests(payload, model)]
+        findings.append(_sequence(envelope))
     except (KeyError, TypeError, IndexError, AttributeError):
         raise InvalidInput(
             "statement must have the tables of its schema; a field is missing or of another type."
@@ -265,89 +266,40 @@ def _digests(payload: dict[str, Any], model: Path | None) -> Iterator[Finding]:
     yield Finding("software", Verdict.VALID, says)
 
 
+def _sequence(envelope: Envelope) -> Finding:
+    """Whether its author made a newer statement about its subject, of those that were seen here."""
+    subject, field = envelope.payload["subject"], "subject.sequence"
+    number, newest = subject["sequence"], SeenStatements().newest(envelope.fingerprint, str(subject["id"]))
+    if newest is None or newest.digest == payload_digest(envelope.payload):
+        return Finding(field, Verdict.VALID, f"Number {number} about this subject; no newer one was seen here.")
+    if newest.sequence == number:
+        says = f"Its author signed another statement with the number {number} too, of {newest.date}."
+    elif newest.sequence > number:
+        says = f"Superseded: its author's number {newest.sequence} about this subject, of {newest.date}, was seen here."
+    else:
+        says = f"Number {number} about this subject; the newest one seen here had number {newest.sequence}."
+    return Finding(field, Verdict.VALID, says)
+
+
+def note_seen(payload: dict[str, Any], findings: Sequence[Finding]) -> None:
+    """Remember a statement that was checked, so that an older one is told from it.
+
+    One that is contradicted, or whose author nobody here knows, is not remembered.
+
+    Args:
+        payload: of the statement.
+        findings: of its check.
+    """
+    known = any(finding.field == "author" and finding.verdict is Verdict.VALID for finding in findings)
+    if known and max(finding.verdict for finding in findings) is not Verdict.CONTRADICTED:
+        author = fingerprint(base64.b64decode(payload["author"]["key"]))
+        with suppress(OSError):  # A folder that can't be written changes no verdict.
+            SeenStatements().note(author, payload["subject"], payload_digest(payload))
+
+
 def _digest_of(path: Path) -> str:
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InvalidInput(f"model must be a file that can be read; got {str(path)!r}. {error.strerror}.") from None
-
-
-_UNITS = {"record": "one person's record", "user": "all records of one person"}
-_STYLE = """
-body { font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
-body { color: #1b1b1b; background: #fff; }
-h1 { font-size: 1.5rem; }
-h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; }
-td, th { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #ddd; }
-td, th { overflow-wrap: anywhere; }
-.valid { color: #14632b; }
-.contradicted { color: #a11212; font-weight: 700; }
-.not { color: #7a5200; }
-@media (prefers-color-scheme: dark) {
-  body { color: #eee; background: #1b1b1b; }
-  td, th { border-color: #444; }
-  .valid { color: #7fd494; }
-  .contradicted { color: #ff8f8f; }
-  .not { color: #f0c674; }
-}
-"""
-
-
-def statement_page(payload: dict[str, Any], findings: Sequence[Finding]) -> str:
-    """The page: what is promised to whom, on what it rests, and the verdict on every field.
-
-    Args:
-        payload: of the statement, which `check_statement` read.
-        findings: of that check.
-    """
-    worst = max((finding.verdict for finding in findings), default=Verdict.VALID)
-    subject, stated = payload["subject"], payload["guarantee"]
-    about = [("Data", subject["dataset"]), ("Owner", subject["owner"]), ("Contact", subject["contact"])]
-    about += [
-        ("Purpose", subject["purpose"]),
-        ("Date", subject["date"]),
-        ("Statement", f"number {subject['sequence']}"),
-    ]
-    parts = [
-        f"<h1>Privacy statement: {escape(str(subject['dataset']))}</h1>",
-        f'<p class="{_class(worst)}">Checked here: {worst.words}.</p>',
-        *(f"<p>{escape(_promise(row, stated))}</p>" for row in stated["at"]),
-        _table("What it is about", (pair for pair in about if pair[1])),
-        _table("What is declared or assumed", _declared(payload["facts"])),
-        _table("Attacks on the model", (_attack(row) for row in payload["evidence"]["audits"])),
-        _table("Verdict on every field", ((f.field, f"{f.verdict.words}: {f.says}") for f in findings)),
-    ]
-    title = f"<title>Privacy statement: {escape(str(subject['dataset']))}</title>"
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{title}<style>{_STYLE}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
-
-
-def _promise(row: dict[str, Any], stated: dict[str, Any]) -> str:
-    unit = _UNITS.get(stated["unit"], f"one {stated['unit']}")
-    return (
-        f"Whoever sees what was released learns about {unit} at most what epsilon {row['epsilon']} with delta "
-        f"{row['delta']} allows ({stated['standing']}); it was released once, and a further release costs more."
-    )
-
-
-def _declared(facts: Iterable[dict[str, Any]]) -> Iterable[tuple[str, str]]:
-    rows = [(fact["how"], fact["says"] or fact["id"]) for fact in facts if fact["how"] in ("declared", "assumed")]
-    return rows or [("nothing", "Every fact that the numbers rest on is enforced by the code.")]
-
-
-def _attack(row: dict[str, Any]) -> tuple[str, str]:
-    found = "found no bound" if row["epsilon_lower"] is None else f"found epsilon of at least {row['epsilon_lower']}"
-    power = row["detectable_epsilon"]
-    could = "its power was not measured" if power is None else f"could have found {power}"
-    return row["attack"], f"{found} at confidence {row['confidence']}; {could}."
-
-
-def _table(heading: str, rows: Iterable[tuple[object, object]]) -> str:
-    cells = "".join(f"<tr><th>{escape(str(name))}</th><td>{escape(str(text))}</td></tr>" for name, text in rows)
-    return f"<h2>{heading}</h2><table>{cells}</table>" if cells else ""
-
-
-def _class(verdict: Verdict) -> str:
-    return "valid" if verdict is Verdict.VALID else "contradicted" if verdict is Verdict.CONTRADICTED else "not"

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import datetime
+import hashlib
 import json
 import math
-import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,9 @@ from tacit import check
 from tacit.accounting import Ledger, account
 from tacit.errors import InvalidInput
 from tacit.serialization import json_value, plain_values, versions_of
-from tacit.signing import code_digest, new_id
+from tacit.signing import code_digest
 from tacit.statement.keys import AuthorKey, fingerprint
+from tacit.statement.subject import Subject, check_texts
 
 SCHEMA = "tacit-statement/1"
 """The schema that this version writes; `statement.schema.json` beside this file."""
@@ -40,41 +40,6 @@ TOLERANCE = 1e-6
 _LARGEST = 100.0  # epsilon of which shares still say something
 _AUDIT = ("attack", "confidence", "delta", "epsilon_lower", "detectable_epsilon")
 _FACT = ("id", "how", "says")
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What a statement is about; never a path or a record.
-
-    Attributes:
-        dataset: name of the data set.
-        owner: who answers for it.
-        contact: how to reach them.
-        purpose: what the model is for.
-        date: of the release, as YYYY-MM-DD; today by default.
-        id: of the subject, the same in every later statement about it; a new one by default.
-        sequence: number of the statement about this subject, from 1.
-
-    Example:
-        >>> Subject("digits", owner="Statistics office").sequence
-        1
-    """
-
-    dataset: str
-    owner: str = ""
-    contact: str = ""
-    purpose: str = ""
-    date: str = field(default_factory=lambda: datetime.date.today().isoformat())
-    id: str = field(default_factory=new_id)
-    sequence: int = 1
-
-    def __post_init__(self) -> None:
-        check.text("dataset", self.dataset)
-        check.count("sequence", self.sequence)
-        try:
-            datetime.date.fromisoformat(self.date)
-        except ValueError:
-            raise check.fail("date", "a date as YYYY-MM-DD", self.date) from None
 
 
 def statement(
@@ -285,7 +250,6 @@ def _bytes(name: str, text: object) -> bytes:
 
 LARGEST = 4_000_000
 """Bytes of a file that is read."""
-_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Categories of characters that act on a terminal or hide text.
 
 
 def parsed(content: bytes) -> Any:
@@ -305,7 +269,7 @@ def parsed(content: bytes) -> Any:
         value = json_value(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"file must be one JSON value in UTF-8; {error} Ask its author for the original.") from None
-    _check_texts(value)
+    check_texts("file", value)
     return value
 
 
@@ -341,16 +305,11 @@ def canonical(value: object) -> bytes:
         raise InvalidInput(f"values must have a canonical JSON form; {error}.") from None
 
 
-def _check_texts(value: object) -> None:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            _check_texts(key)
-            _check_texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            _check_texts(item)
-    elif isinstance(value, str):
-        if not unicodedata.is_normalized("NFC", value):
-            raise InvalidInput("file must be of texts in Unicode normal form C; got another form.")
-        if any(unicodedata.category(character) in _HIDDEN for character in value):
-            raise InvalidInput("file must be free of control characters; got one.")
+def payload_digest(payload: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical form of a payload, in hexadecimal digits.
+
+    Example:
+        >>> payload_digest({})[:8]
+        '44136fa3'
+    """
+    return hashlib.sha256(canonical(dict(payload))).hexdigest()

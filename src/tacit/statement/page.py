@@ -1,0 +1,99 @@
+"""`statement_page`: a statement and the verdicts on it as one page that loads nothing and runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from tacit.standing import downward, leakage, upward
+from tacit.statement.checking import Finding, Verdict
+
+UNITS = {"record": "one person's record", "user": "all records of one person"}
+"""Privacy units in words for a file."""
+_ABOUT = {
+    "dataset": "Data",
+    "version": "Version of the data",
+    "unit": "One record is",
+    "owner": "Owner",
+    "contact": "Contact",
+    "purpose": "Purpose",
+    "date": "Date",
+}
+_STYLE = """
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
+body { color: #1b1b1b; background: #fff; }
+h1 { font-size: 1.5rem; }
+h2 { font-size: 1.1rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; }
+td, th { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #ddd; }
+td, th { overflow-wrap: anywhere; }
+th { width: 13rem; }
+@media (max-width: 40rem) { th { width: 8rem; } }
+.valid { color: #14632b; }
+.contradicted { color: #a11212; font-weight: 700; }
+.not { color: #7a5200; }
+@media (prefers-color-scheme: dark) {
+  body { color: #eee; background: #1b1b1b; }
+  td, th { border-color: #444; }
+  .valid { color: #7fd494; }
+  .contradicted { color: #ff8f8f; }
+  .not { color: #f0c674; }
+}
+"""
+
+
+def statement_page(payload: dict[str, Any], findings: Sequence[Finding]) -> str:
+    """The page: what is promised to whom, on what it rests, and the verdict on every field.
+
+    Args:
+        payload: of the statement, which `check_statement` read.
+        findings: of that check.
+    """
+    worst = max((finding.verdict for finding in findings), default=Verdict.VALID)
+    subject, stated = payload["subject"], payload["guarantee"]
+    about = [(heading, subject.get(name)) for name, heading in _ABOUT.items()]
+    about += [(("Known of the data", fact)) for fact in subject.get("facts", ())]
+    about.append(("Statement", f"number {subject['sequence']}"))
+    parts = [
+        f"<h1>Privacy statement: {escape(str(subject['dataset']))}</h1>",
+        f'<p class="{_class(worst)}">Checked here: {worst.words}.</p>',
+        *(f"<p>{escape(_promise(row, stated))}</p>" for row in stated["at"]),
+        _table("What it is about", (pair for pair in about if pair[1])),
+        _table("What is declared or assumed", _declared(payload["facts"])),
+        _table("Attacks on the model", (_attack(row) for row in payload["evidence"]["audits"])),
+        _table("Verdict on every field", ((f.field, f"{f.verdict.words}: {f.says}") for f in findings)),
+    ]
+    title = f"<title>Privacy statement: {escape(str(subject['dataset']))}</title>"
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{title}<style>{_STYLE}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
+
+
+def _promise(row: dict[str, Any], stated: dict[str, Any]) -> str:
+    unit = UNITS.get(stated["unit"], f"one {stated['unit']}")
+    epsilon = leakage(float(row["epsilon"]), stated["standing"])
+    return (
+        f"Whoever sees what was released learns about {unit} at most what epsilon {epsilon} with delta "
+        f"{row['delta']:g} allows ({stated['standing']}); it was released once, and a further release costs more."
+    )
+
+
+def _declared(facts: Iterable[dict[str, Any]]) -> Iterable[tuple[str, str]]:
+    rows = [(fact["how"], fact["says"] or fact["id"]) for fact in facts if fact["how"] in ("declared", "assumed")]
+    return rows or [("nothing", "Every fact that the numbers rest on is enforced by the code.")]
+
+
+def _attack(row: dict[str, Any]) -> tuple[str, str]:
+    lower, power = row["epsilon_lower"], row["detectable_epsilon"]
+    found = "found no bound" if lower is None else f"found epsilon of at least {downward(float(lower), 3)}"
+    could = "its power was not measured" if power is None else f"could have found {upward(float(power), 3)} or more"
+    return row["attack"], f"{found} at confidence {row['confidence']}; {could}."
+
+
+def _table(heading: str, rows: Iterable[tuple[object, object]]) -> str:
+    cells = "".join(f"<tr><th>{escape(str(name))}</th><td>{escape(str(text))}</td></tr>" for name, text in rows)
+    return f"<h2>{heading}</h2><table>{cells}</table>" if cells else ""
+
+
+def _class(verdict: Verdict) -> str:
+    return "valid" if verdict is Verdict.VALID else "contradicted" if verdict is Verdict.CONTRADICTED else "not"

@@ -1,0 +1,173 @@
+"""`Subject`: what a privacy statement is about; never a path or a record.
+
+`SeenStatements`: the newest statement about each subject that this user wrote or checked.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from tacit import check
+from tacit.errors import InvalidInput
+from tacit.locking import locked
+from tacit.serialization import json_table, json_text, write_text
+from tacit.signing import new_id
+from tacit.statement import keys
+
+_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Categories of characters that act on a terminal or hide text.
+_LONGEST = 2000  # characters of a text
+_SEEN = "seen_statements.json"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a statement is about.
+
+    Attributes:
+        dataset: name of the data set.
+        version: of the data, such as a date or a digest.
+        facts: what is public about the data, one sentence each.
+        unit: what one record is, such as "one patient".
+        owner: who answers for the data.
+        contact: how to reach them.
+        purpose: what the release is for.
+        date: of the release, as YYYY-MM-DD; today by default.
+        id: of the subject, the same in every later statement about it; a new one by default.
+        sequence: number of the statement about this subject, from 1.
+
+    Raises:
+        InvalidInput: the name is empty, the date is none, or a text is too long or acts on a terminal.
+
+    Example:
+        >>> Subject("digits", owner="Statistics office").sequence
+        1
+    """
+
+    dataset: str
+    version: str = ""
+    facts: tuple[str, ...] = ()
+    unit: str = ""
+    owner: str = ""
+    contact: str = ""
+    purpose: str = ""
+    date: str = ""
+    id: str = field(default_factory=new_id)
+    sequence: int = 1
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if each.name not in ("sequence", "facts"):
+                object.__setattr__(self, each.name, _plain(each.name, getattr(self, each.name)))
+        object.__setattr__(self, "facts", tuple(_plain("each of facts", fact) for fact in self.facts))
+        check.text("dataset", self.dataset)
+        check.count("sequence", self.sequence)
+        object.__setattr__(self, "date", self.date or datetime.date.today().isoformat())
+        try:
+            datetime.date.fromisoformat(self.date)
+        except ValueError:
+            raise check.fail("date", "a date as YYYY-MM-DD", self.date) from None
+
+    def about(self) -> dict[str, Any]:
+        """What was stated of the subject, in the order in which a page shows it."""
+        table = {each.name: getattr(self, each.name) for each in fields(self)[:-2]}
+        return {name: list(value) if name == "facts" else value for name, value in table.items() if value}
+
+
+def _plain(name: str, value: object) -> str:
+    text = unicodedata.normalize("NFC", check.instance(name, value, str, "a text"))
+    if len(text) > _LONGEST:
+        raise check.fail(name, f"at most {_LONGEST} characters long", len(text))
+    check_texts(name, text)
+    return text
+
+
+def check_texts(name: str, value: object) -> None:
+    """Raise `InvalidInput` where a text in `value` can be read in two ways, or acts on a terminal.
+
+    Args:
+        name: what the message calls it.
+        value: of JSON.
+    """
+    if isinstance(value, dict):
+        for key, item in value.items():
+            check_texts(name, key)
+            check_texts(name, item)
+    elif isinstance(value, list):
+        for item in value:
+            check_texts(name, item)
+    elif isinstance(value, str):
+        if not unicodedata.is_normalized("NFC", value):
+            raise InvalidInput(f"{name} must be of texts in Unicode normal form C; got another form.")
+        if any(unicodedata.category(character) in _HIDDEN for character in value):
+            raise InvalidInput(f"{name} must be free of control characters; got one.")
+
+
+def subject_id(kind: str, identity: str) -> str:
+    """The identity of a subject, 32 hexadecimal digits, from what stays the same of it.
+
+    Args:
+        kind: "run", "ledger" or "budget".
+        identity: such as the hash of a ledger.
+
+    Example:
+        >>> subject_id("ledger", "00") == subject_id("ledger", "00") != subject_id("run", "00")
+        True
+    """
+    return hashlib.sha256(f"tacit subject {kind}\0{identity}".encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The newest statement about a subject that was seen here.
+
+    Attributes:
+        sequence: its number.
+        date: as it states.
+        digest: SHA-256 of its payload.
+    """
+
+    sequence: int
+    date: str
+    digest: str
+
+
+class SeenStatements:
+    """The newest statement about each subject that this user wrote or checked, by author; one file.
+
+    An author's statements are superseded by that author's own alone, so that nobody else can make them look old.
+
+    Args:
+        path: of the file; in this user's configuration folder by default.
+    """
+
+    def __init__(self, path: Path | None = None):
+        self._path = path or keys.configuration_folder() / _SEEN
+
+    def newest(self, author: str, subject: str) -> Seen | None:
+        """The newest statement of an author, given by fingerprint, about the subject of an identity."""
+        row = self._rows().get(f"{author} {subject}")
+        return None if row is None else Seen(int(row["sequence"]), str(row["date"]), str(row["digest"]))
+
+    def note(self, author: str, subject: Mapping[str, Any], digest: str) -> None:
+        """Keep a statement where it is the newest one; of two with one number, the first.
+
+        Args:
+            author: fingerprint of the key that signed it.
+            subject: its table.
+            digest: SHA-256 of its payload.
+        """
+        seen = Seen(check.count("sequence", subject["sequence"]), str(subject["date"]), digest)
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with locked("seen statements", self._path, 60.0):
+            rows, place = self._rows(), f"{author} {subject['id']}"
+            if place not in rows or rows[place]["sequence"] < seen.sequence:
+                write_text(self._path, json_text({"statements": rows | {place: vars(seen)}}))
+
+    def _rows(self) -> dict[str, Any]:
+        return json_table("seen statements", self._path)["statements"] if self._path.exists() else {}
