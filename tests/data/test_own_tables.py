@@ -149,10 +149,10 @@ BAD = [
     ({"decimal": ";"}, "decimal must be one of"),
     ({"decimal": "."}, "finite numbers in every column with bounds"),
     ({"encoding": "utf-99"}, "encoding must be one that Python knows"),
-    ({"header": False}, "names must be empty for a file whose first line names"),
+    ({"header": False}, "names must be given where header = false"),
     ({"names": ["a", "a"], "header": False}, "columns have different names"),
     ({"names": ["a", "b"], "header": False}, "as many fields in every row as the names' 2"),
-    ({"target": "sik"}, "Did you mean 'sick'"),
+    ({"target": "sik"}, "nearest are 'sick'"),
     ({"task": "regresion"}, "Did you mean 'regression'"),
     ({"task": "regression"}, "classes must be left out for a regression"),
     ({"target_range": [0, 1]}, "target_range must be left out"),
@@ -180,7 +180,7 @@ BAD = [
         {"weights": "age", "weight_bound": 1, "bounds": {"lab_*": [0, 10], "age": [0, 1]}},
         "key of bounds must be one of",
     ),
-    ({"user": "whom"}, "Did you mean 'who'"),
+    ({"user": "whom"}, "nearest are 'who'"),
     ({"path": "absent.csv"}, "looked for at '.*absent.csv'. A relative path is one from the TOML file on"),
     ({"path": "t.xlsx"}, "must be an existing CSV or Parquet file"),
     ({"classes": ["no", "maybe"]}, "labels of the declared classes"),
@@ -292,7 +292,7 @@ def test_a_draft_that_looked_says_so_and_can_be_trained(tmp_path):
     del section["path"], section["separator"], section["decimal"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert len(table(path, **section, form=FORM).leaks) == 4
+        assert len(table(path, **section, form=FORM).leaks) == 5
 
 
 def test_the_command_writes_a_draft_once(tmp_path, capsys, monkeypatch):
@@ -328,8 +328,8 @@ def test_a_draft_knows_dates_of_other_forms_and_asks_about_identifiers(tmp_path,
     drafted = draft(write(tmp_path, EUROPEAN), look=look).text
     ends = '"03.12.1970", "24.01.1981"' if look else "?, ?"
     assert f'born = [{ends}, "%d.%m.%Y"]' in drafted
-    assert '# drop = ["customer_id", "plz"]   # do these name people or places?' in drafted
-    tomllib.loads(drafted)
+    assert tomllib.loads(drafted)["table"]["drop"] == ["customer_id", "plz"]
+    assert "do these name people or places" in drafted
 
 
 def test_dates_of_a_drafted_form_are_read(tmp_path):
@@ -346,6 +346,6 @@ def test_dates_of_a_drafted_form_are_read(tmp_path):
 
 def test_a_wrong_target_does_not_list_hundreds_of_columns(tmp_path):
     names = [f"column{each}" for each in range(447)]
-    with pytest.raises(InvalidInput, match=r"\(447 in all\).*Did you mean 'column41'") as error:
+    with pytest.raises(InvalidInput, match=r"one of the 447 columns.*nearest are 'column41'") as error:
         draft(write(tmp_path, ",".join(names) + "\n" + ",".join("1" * 447) + "\n"), target="colum41")
-    assert len(str(error.value)) < 800
+    assert len(str(error.value)) < 200

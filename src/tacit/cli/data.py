@@ -81,24 +81,32 @@ def init(
     no_header: Annotated[bool, typer.Option("--no-header", help="No line names the columns; see --names.")] = False,
     names: Annotated[str | None, typer.Option(help="Names of the columns, with commas between them.")] = None,
     out: Annotated[Path | None, typer.Option(help="TOML file to write; - prints it.")] = None,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask every question here, in at most twelve prompts.")] = False,
 ) -> None:
     """Draft the configuration of a table: its header and the types of its columns are read, values only with --look."""
+    from dataclasses import replace
+
     from tacit import check
-    from tacit.data.delimited import table_file
-    from tacit.data.draft import draft
+    from tacit.data.delimited import TableFormat, is_parquet, read_columns, table_file
+    from tacit.data.draft import draft, format_of
     from tacit.serialization import write_text
 
     file = table_file(file)
     home = out if out is not None else file.with_name(file.name.split(".")[0] + ".toml")
     if str(home) != "-" and home.exists():
         raise check.fail("out", "a file that is not there yet", str(home), "Name another one by --out.")
-    found = draft(
-        file,
-        target=target,
-        task=task,
-        look=look,
-        form=_form(file, separator, decimal, encoding, no_header or names is not None, names),
-    )
+    if ask and look:
+        raise check.fail("--look", "left out with --ask", "both", 'Answer "look" where values may be read.')
+    form = _form(file, separator, decimal, encoding, no_header or names is not None, names)
+    if ask:
+        from tacit.cli.table_questions import ask_about
+
+        form = form or (TableFormat() if is_parquet(file) else format_of(file))
+        found = ask_about(file.name, read_columns(file, form), form, target=target, task=task)
+    else:
+        found = draft(file, target=target, task=task, look=look, form=form)
+    if home.resolve().parent != file.resolve().parent and str(home) != "-":
+        found = replace(found, path=str(file.resolve()))
     for note in found.notes:
         print(note, file=sys.stderr)
     if look:
@@ -107,7 +115,10 @@ def init(
         print(found.text)
         return
     write_text(home, found.text)
-    print(f"Answer the questions in {home}, then: tacit train {home}")
+    if ask:
+        print(f"{found.promise}\nTrain: tacit train {home}")
+    else:
+        print(f"Answer the questions in {home}, then: tacit train {home}")
 
 
 def _form(

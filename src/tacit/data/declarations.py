@@ -16,7 +16,7 @@ from tacit.data import labels
 from tacit.data.delimited import HEADERLESS
 from tacit.data.files import listed
 from tacit.data.labels import numbers
-from tacit.data.schema import CATEGORY, CODE, DATE, NUMBER, Column, Schema, day_of, is_pattern, missing_cells
+from tacit.data.schema import CATEGORY, CODE, DATE, NUMBER, Column, Schema, date_of_end, is_pattern, missing_cells
 
 Value = TypeVar("Value")
 # A column of identifiers or free text would otherwise become one feature for each record.
@@ -30,7 +30,7 @@ class Declarations:
     """What is declared about a table; see `tacit.data.table` for the meaning of each.
 
     Keys of the mappings are names of columns, or patterns with * and ?. A name counts before a pattern, a longer
-    pattern before a shorter one.
+    pattern before a shorter one. `sources` say where a declaration is known from, of the target and of columns.
     """
 
     target: str
@@ -48,6 +48,7 @@ class Declarations:
     weights: str | None = None
     weight_bound: float | None = None
     read_from_data: Sequence[str] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
     test_fraction: float = 0.2
     seed: int = 0
 
@@ -58,7 +59,7 @@ class Declarations:
             given = getattr(self, name)
             if isinstance(given, str) or not isinstance(given, Sequence):
                 raise check.fail(name, "a list", given)
-        for name in ("bounds", "categories", "dates", "fill"):
+        for name in ("bounds", "categories", "dates", "fill", "sources"):
             check.instance(name, getattr(self, name), Mapping, "a table of columns")
         if self.task == "regression" and self.classes is not None:
             raise check.fail("classes", "left out for a regression, which has a target_range", list(self.classes))
@@ -68,6 +69,8 @@ class Declarations:
         if (self.weights is None) != (self.weight_bound is None):
             hint = "No record counts more than weight_bound, whatever its weight says."
             raise check.fail("weights", "given together with weight_bound", self.weights or self.weight_bound, hint)
+        for key, told in self.sources.items():
+            check.text(f"source of {key}", told)
         if self.weight_bound is not None:
             check.positive("weight_bound", self.weight_bound)
 
@@ -101,6 +104,7 @@ def schema_of(
         _one_kind(column, {name: found[column] for name, found in chosen.items() if column in found})
     fills = _matched(declared.fill, features, "fill")
     flags = _matched(dict.fromkeys(declared.indicator, True), features, "indicator")
+    _matched({key: told for key, told in declared.sources.items() if key != declared.target}, features, "sources")
     read: dict[str, list[str]] = {name: [] for name in READ}
     columns = []
     for name in features:
@@ -145,7 +149,17 @@ def _check_names(declared: Declarations, table: Mapping[str, np.ndarray]) -> Non
                 numeric = "it holds numbers" if any(map(check.is_number, table)) else "no declared name is in it"
                 hint = f"The first line must name the columns; in this file {numeric}. {HEADERLESS}"
                 raise check.fail(what, "one of the columns", name, hint)
-            check.choice(what, name, table)
+            column_named(what, name, table)
+
+
+def column_named(what: str, name: str, names: Iterable[str]) -> str:
+    """`name` if it is one of the columns; otherwise an error with the three that are nearest."""
+    known = list(names)
+    if name in known:
+        return name
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known[:3]
+    rule = f"one of the {len(known)} columns"
+    raise check.fail(what, rule, name, f"The nearest are {', '.join(map(repr, near))}.")
 
 
 def _matched(given: Mapping[str, Value], features: Sequence[str], name: str) -> dict[str, tuple[str, Value]]:
@@ -228,7 +242,7 @@ def _constant(column: Column, given: Any) -> float:
     """The fill of a column, inside of its declared bounds."""
     name = f"fill of {column.name}"
     if column.kind == DATE:
-        value = day_of(given, column.date_format)
+        value = date_of_end(given, column.date_format)
         if not column.low <= value <= column.high:
             raise check.fail(name, "a date in the declared range", str(given))
         return value
@@ -245,7 +259,7 @@ def _dates(column: str, given: object) -> tuple[float, float, str]:
     how = given[2] if len(given) == 3 else ""
     if not isinstance(how, str):
         raise check.fail(name, rule, list(given))
-    low, high = (day_of(end, how) for end in given[:2])
+    low, high = (date_of_end(end, how) for end in given[:2])
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise check.fail(name, f"{rule}, first before last", [str(each) for each in given])
     return low, high, how

@@ -67,8 +67,9 @@ class TableFormat:
             raise check.fail("encoding", "one that Python knows", self.encoding, hint) from None
         check.instance("header", self.header, bool, "true or false")
         if self.header == bool(self.names):
-            hint = "Names are given exactly where header = false: one for each column, in their order."
-            raise check.fail("names", "empty for a file whose first line names the columns", list(self.names), hint)
+            rule = "empty where the first line names the columns" if self.header else "given where header = false"
+            hint = "header = false goes with names, one for each column in their order, and header = true without."
+            raise check.fail("names", rule, list(self.names), hint)
         for name in self.names:
             check.text("each of names", name)
         _unique(self.names)

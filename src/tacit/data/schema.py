@@ -221,6 +221,12 @@ def day_of(value: object, date_format: str = "") -> float:
     return (value.replace(tzinfo=UTC) if value.tzinfo is None else value).timestamp() / _DAY
 
 
+def date_of_end(value: object, date_format: str = "") -> float:
+    """`day_of` for a date that somebody declares: in the form of the cells, or as ISO 8601."""
+    days = day_of(value, date_format)
+    return day_of(value) if days != days else days
+
+
 def is_pattern(key: str) -> bool:
     """Whether `key` stands for several columns: it has *, ? or [ in it."""
     return re.search(r"[*?\[]", key) is not None

@@ -85,6 +85,7 @@ def table(
     weights: str | None = None,
     weight_bound: float | None = None,
     read_from_data: Sequence[str] = (),
+    sources: Mapping[str, str] | None = None,
     form: TableFormat | None = None,
     test_fraction: float = 0.2,
     seed: int = 0,
@@ -115,6 +116,7 @@ def table(
         weights: the column of the records' weights in the loss, >= 0.
         weight_bound: largest weight, public; larger ones count as this one.
         read_from_data: which of the declarations somebody read off the data: a leak.
+        sources: column -> where its declaration is known from; of the target too.
         form: how a text file is written; commas, "." and a header line in UTF-8 by default. Of no use with a frame.
         test_fraction: share of the rows held out, in (0, 1); see `split`.
         seed: of that split; public.
@@ -144,6 +146,7 @@ def table(
         weights=weights,
         weight_bound=weight_bound,
         read_from_data=read_from_data,
+        sources=sources or {},
         test_fraction=test_fraction,
         seed=seed,
     )
@@ -220,6 +223,7 @@ def dataset_from(
     )
     public = [what for what in ("classes", "target_range") if what in dataset.public_facts and what not in leaks]
     public += [f"{what} of {', '.join(names)}" for what, names in _kinds(schema, read).items() if names]
+    public += [f"source of {key}: {told}" for key, told in declared.sources.items()]
     return replace(
         dataset,
         public_facts=(rows_fact(len(train), len(test)), *public),

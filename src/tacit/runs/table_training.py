@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
+from tacit.data.answers import usual_delta, usual_settings
 from tacit.data.declarations import Declarations
 from tacit.data.delimited import TableFormat
 from tacit.data.table import dataset_from, is_frame
@@ -19,8 +20,6 @@ from tacit.runs.methods import method_of
 from tacit.runs.prediction import LoadedModel, load
 from tacit.runs.run import train_by
 from tacit.runs.settings import TableConfig
-
-_LARGEST_BATCH = 4096
 
 
 @dataclass(frozen=True)
@@ -83,24 +82,13 @@ def train_table(
     table = TableConfig(path="frame.csv", target=target, **{name: _listed(value) for name, value in declared.items()})
     dataset = dataset_from(rows, table, form=TableFormat(), strict=bool(settings.get("strict")))
     records = len(dataset.y_train)
-    given: dict[str, Any] = {
-        "name": "table",
-        "model": "linear",
-        "zero_start": True,
-        "momentum": 0.9,
-        "average": 0.95,
-        "batch_size": max(1, min(records // 8, _LARGEST_BATCH)),
-        "epochs": 40.0,
-        "learning_rate": 2.0,
-        "clip_norm": 0.5,
-        "nonprivate_learning_rate": 0.2,
-    }
     config = Config(
+        name=settings.pop("name", "table"),
         dataset="table",
         table=table,
         epsilon=check.positive("epsilon", epsilon),
-        delta=min(1e-5, float(records) ** -1.1) if delta is None else delta,
-        **given | settings,
+        delta=usual_delta(records) if delta is None else delta,
+        **usual_settings(records) | settings,
     )
     run = train_by(method_of(config), config, dataset, out=out)
     return TrainedTable(load(run.folder), run.card, write_statement(run.folder), run.folder)

@@ -1,0 +1,407 @@
+"""`Draft`: what is answered and what is still asked about a table, and the TOML file that `tacit train` takes.
+
+The command line and the workbench ask the same: both give what somebody typed to `Draft.answered`, by field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+from typing import Any
+
+from tacit import check
+from tacit.data import labels
+from tacit.data.delimited import TableFormat
+from tacit.data.schema import date_of_end
+from tacit.errors import InvalidInput
+
+NUMBER, DATE, CATEGORY, DROP = "number", "date", "category", "drop"
+ROLES = (NUMBER, DATE, CATEGORY, DROP)
+"""What a column can be; the target and the column of persons are named apart."""
+METHODS = ("gradient", "objective", "output", "input")
+FROM_FILE = "this file"
+"""The source of an answer that was read off the data, so that the guarantee is only claimed."""
+USUAL_CODES = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?", "-", ".")
+"""Texts that stand for a missing cell in the files of common programs."""
+_SECTIONS = {
+    NUMBER: ("bounds", "Between which values? Values outside count as the nearest end."),
+    DATE: ("dates", "Which first and last day? Values outside count as the nearest end."),
+    CATEGORY: ("categories", 'Which values can occur? "" is a missing cell. Drop free text and names.'),
+}
+_LARGEST_BATCH = 4096
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A column, or the columns under one pattern, and what is answered about it; empty where nothing is.
+
+    Attributes:
+        key: name or pattern.
+        columns: that it stands for.
+        role: one of `ROLES`; of the target "category" for classes, "number" for a range.
+        low: least number or first day, as typed.
+        high: largest number or last day.
+        date_format: of `strptime`, empty for ISO 8601.
+        values: every category or class.
+        fill: constant for a missing cell; the middle of the range where it is empty.
+        source: where low, high and values are known from.
+    """
+
+    key: str
+    columns: tuple[str, ...]
+    role: str
+    low: str = ""
+    high: str = ""
+    date_format: str = ""
+    values: tuple[str, ...] = ()
+    fill: str = ""
+    source: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether nothing is asked about it any more."""
+        return self.role == DROP or bool(self.values if self.role == CATEGORY else self.low and self.high)
+
+    def answered(self, given: Mapping[str, str]) -> Entry:
+        """With the fields "role:KEY", "low:KEY", ... that were given; categories stand one on a line."""
+        typed = {name: given[f"{name}:{self.key}"].strip() for name in _TYPED if f"{name}:{self.key}" in given}
+        if f"values:{self.key}" in given:
+            lines = (line.strip() for line in given[f"values:{self.key}"].splitlines())
+            typed["values"] = tuple(line for line in lines if line)  # type: ignore[assignment]
+        return replace(self, **typed)
+
+    def faults(self, codes: Sequence[str]) -> Iterable[tuple[str, Callable[[], object]]]:
+        """(field, check that raises `InvalidInput`) of each answer."""
+        yield "role", lambda: check.choice(f"role of {self.key}", self.role, ROLES)
+        if self.role == CATEGORY:
+            yield "values", lambda: self._check_values(codes)
+        elif self.role in (NUMBER, DATE):
+            yield "low", lambda: self.end(self.low)
+            yield "high", lambda: self._check_order()
+            yield "fill", lambda: self._check_fill()
+        if self.role in _SECTIONS:
+            rule = "given: where the values that can occur are known from"
+            yield "source", lambda: _required(f"source of {self.key}", rule, self.source)
+
+    def end(self, typed: str) -> float:
+        """A typed number, or the days since 1970 of a typed date."""
+        _required(f"the range of {self.key}", "given: its lowest and its highest value", typed)
+        if self.role == DATE:
+            found = date_of_end(typed, self.date_format)
+            if found != found:
+                form = self.date_format or "2020-12-31"
+                raise check.fail(f"a day of {self.key}", f"a date such as 2020-12-31, or in the form {form}", typed)
+            return found
+        return check.real(f"a bound of {self.key}", check.read_real(f"a bound of {self.key}", _point(typed)))
+
+    @property
+    def middle(self) -> str:
+        """The constant for missing cells as TOML, by default the middle of the public range."""
+        if self.fill:
+            return quoted(self.fill) if self.role == DATE else _number(self.end(self.fill))
+        middle = (self.end(self.low) + self.end(self.high)) / 2
+        return quoted(_day(middle)) if self.role == DATE else _number(middle)
+
+    def _check_order(self) -> None:
+        try:
+            low = self.end(self.low)
+        except InvalidInput:
+            low = -float("inf")
+        if self.end(self.high) <= low:
+            raise check.fail(f"the highest value of {self.key}", "above the lowest", self.high)
+
+    def _check_fill(self) -> None:
+        if self.fill and not self.end(self.low) <= self.end(self.fill) <= self.end(self.high):
+            raise check.fail(f"the constant for a missing {self.key}", "inside of the range", self.fill)
+
+    def _check_values(self, codes: Sequence[str]) -> None:
+        labels.declared(f"values of {self.key}", self.values)
+        both = [value for value in self.values if value in codes]
+        if both:
+            hint = "Leave it out here, or among the codes of missing cells."
+            raise check.fail(f"values of {self.key}", "other texts than those of missing cells", both, hint)
+
+    @property
+    def line(self) -> str:
+        """The declaration as a line of TOML; a comment as long as an answer is asked for."""
+        if self.role == CATEGORY:
+            inside = ", ".join(map(quoted, self.values)) or "?"
+        elif self.role == DATE:
+            ends = [quoted(each) if each else "?" for each in (self.low, self.high)]
+            inside = ", ".join([*ends, *([quoted(self.date_format)] if self.date_format else [])])
+        else:
+            inside = ", ".join(_number(self.end(each)) if each else "?" for each in (self.low, self.high))
+        asked = f"for {len(self.columns)} columns?" if len(self.columns) > 1 else "?"
+        return commented(f"{key_of(self.key)} = [{inside}]", "" if self.known and self.source else asked, self.known)
+
+
+_TYPED = ("role", "low", "high", "date_format", "fill", "source")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A drafted configuration of a table.
+
+    Attributes:
+        path: of the file, as the configuration names it.
+        form: how it is written.
+        records: rows of the file.
+        task: one of `labels.TASKS`.
+        target: what is predicted.
+        entries: the features, and what is left out.
+        columns: names of all columns.
+        missing: codes of missing cells; None where they are not answered yet.
+        indicator: columns in which absence says something itself.
+        user: the column that says whose a record is; empty where each is somebody else's.
+        method: one of `METHODS`.
+        epsilon: as typed.
+        delta: as typed; min(1e-5, n^-1.1) where it is empty.
+        notes: what was noticed about the file, a sentence each.
+        looked: whether values were read.
+    """
+
+    path: str
+    form: TableFormat
+    records: int
+    task: str
+    target: Entry
+    entries: tuple[Entry, ...]
+    columns: tuple[str, ...]
+    missing: tuple[str, ...] | None = None
+    indicator: tuple[str, ...] = ()
+    user: str = ""
+    method: str = "gradient"
+    epsilon: str = "2.0"
+    delta: str = ""
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    looked: bool = False
+
+    def answered(self, given: Mapping[str, str]) -> Draft:
+        """With the fields that were given: those of each entry, and "missing", "method", "epsilon" and "delta"."""
+        plain: dict[str, Any] = {
+            name: given[name].strip() for name in ("method", "epsilon", "delta", "user") if name in given
+        }
+        if "missing" in given:
+            plain["looked"] = False
+            plain["missing"] = tuple(code.strip() for code in given["missing"].split(",") if code.strip())
+        every = tuple(entry.answered(given) for entry in self.entries if entry.columns != (plain.get("user"),))
+        return replace(self, target=self.target.answered(given), entries=every, **plain)
+
+    def faults(self) -> dict[str, str]:
+        """A sentence for each field whose answer is missing or breaks its rule; empty where it can be trained on."""
+        checks: dict[str, Callable[[], object]] = {
+            "epsilon": lambda: check.positive("epsilon", check.read_real("epsilon", _point(self.epsilon))),
+            "delta": self._check_delta,
+            "method": self._check_method,
+            "features": self._check_features,
+        }
+        for entry in (self.target, *self.entries):
+            checks |= {f"{name}:{entry.key}": asked for name, asked in entry.faults(self.missing or ())}
+        found = {}
+        for name, asked in checks.items():
+            try:
+                asked()
+            except InvalidInput as error:
+                found[name] = str(error)
+        return found
+
+    @property
+    def read(self) -> list[str]:
+        """What was read off the data and makes the guarantee only claimed."""
+        kinds = {
+            name: [e.key for e in self.entries if e.role == role and e.source == FROM_FILE] for role, name in _READ
+        }
+        target = "target_range" if self.task == "regression" else "classes"
+        codes = ["missing-value codes"] if self.looked and self.missing else []
+        found = [target] if self.target.source == FROM_FILE else []
+        return found + [f"{name} of {', '.join(keys)}" for name, keys in kinds.items() if keys] + codes
+
+    @property
+    def promise(self) -> str:
+        """What a training costs, before it reads a value: epsilon, delta and the standing that they can have."""
+        unit = f"everything of one {self.user}" if self.user else "one record"
+        cost = f"Epsilon {float(_point(self.epsilon)):g} at delta {self.delta_used:g} for {unit} of {self.records:,}"
+        if self.read:
+            return f"{cost}; only claimed, because of what was read from the file: {'; '.join(self.read)}."
+        return f"{cost}; it can be proven, because every declaration has a public source."
+
+    @property
+    def text(self) -> str:
+        """The configuration as TOML, with a question in a comment wherever an answer is needed."""
+        sections = [self._section(role) for role in _SECTIONS]
+        return "\n".join(
+            part for part in (self._head(), self._table(), *sections, self._fill(), self._sources()) if part
+        )
+
+    @property
+    def delta_used(self) -> float:
+        """The delta of the guarantee: the one that was given, or below 1 / n."""
+        if self.delta:
+            return check.read_real("delta", _point(self.delta))
+        return usual_delta(self.records)
+
+    def _check_delta(self) -> None:
+        delta = check.delta(self.delta_used)
+        if delta * self.records >= 1:
+            raise check.fail("delta", f"below 1 / {self.records:,} records = {1 / self.records:.2g}", self.delta)
+
+    def _check_method(self) -> None:
+        check.choice("method", self.method, METHODS)
+        if self.method != "gradient" and (self.user or self.task != "classification"):
+            rule = "gradient where whole persons are protected, or where the answers are no classes"
+            raise check.fail("method", rule, self.method)
+
+    def _check_features(self) -> None:
+        used = [name for entry in self.entries if entry.role != DROP for name in entry.columns]
+        if not used:
+            raise check.fail("columns", "at least one that is no target and not left out", "none")
+        if self.task == "ratings" and len(used) != 2:
+            raise check.fail("columns", "two for ratings, user and item", f"{len(used)}", "Leave the others out.")
+
+    def _head(self) -> str:
+        """The settings of the training; of the methods besides DP-SGD those of the guarantee alone."""
+        usual = usual_settings(self.records) if self.task != "ratings" else _RATINGS
+        if self.method != "gradient":
+            usual = {"method": self.method}
+        settings = {
+            "dataset": "table",
+            **usual,
+            "epsilon": float(_point(self.epsilon)),
+            "delta": self.delta_used,
+            "strict": not self.read,
+        }
+        asked = {
+            "epsilon": "how much may be learned about one person at most?",
+            "delta": "is it below 1 / number of records?",
+            "strict": "true once read_from_data is empty" if self.read else "anything that is not declared is an error",
+        }
+        lines = [commented(f"{name} = {quoted(value)}", asked.get(name, ""), True) for name, value in settings.items()]
+        return "\n".join([_ABOVE.format(check.visible(self.path)), *lines]) + "\n"
+
+    def _table(self) -> str:
+        """The keys of [table]."""
+        usual = TableFormat()
+        lines = ["[table]", f"path = {quoted(self.path)}      # from the folder of this file on"]
+        for name in ("separator", "decimal", "encoding", "header"):
+            if getattr(self.form, name) != getattr(usual, name):
+                lines.append(f"{name} = {quoted(getattr(self.form, name))}")
+        if self.form.names:
+            lines.append(f"names = {quoted(self.form.names)}   # what are the columns called?")
+        others = " or ".join(each for each in labels.TASKS if each != self.task)
+        target = replace(self.target, key="target_range" if self.task == "regression" else "classes")
+        lines += [
+            f"target = {quoted(self.target.key)}   # is this what is predicted?",
+            f"task = {quoted(self.task)}   # or {others}?",
+            target.line,
+            commented(
+                f"user = {quoted(self.user or '?')}",
+                "can one person have several records? Whose is it?",
+                bool(self.user),
+            ),
+            '# weights = "?"   # is there a column of weights? With weight_bound = the largest weight that counts',
+        ]
+        dropped = [name for entry in self.entries if entry.role == DROP for name in entry.columns]
+        if dropped:
+            lines.append(f"drop = {quoted(dropped)}   # do these name people or places, or are they free text?")
+        codes = ["NA", "-9"] if self.missing is None else self.missing
+        asked = "which codes stand for a missing cell? An empty cell always does."
+        lines.append(commented(f"missing = {quoted(codes)}", asked, self.missing is not None))
+        asked = "in which columns does absence say something itself?"
+        lines.append(commented(f"indicator = {quoted(self.indicator or ['?'])}", asked, bool(self.indicator)))
+        if self.read:
+            lines.append(f"read_from_data = {quoted(self.read)}   # take off what is public knowledge now")
+        return "\n".join(lines) + "\n"
+
+    def _section(self, role: str) -> str:
+        entries = [entry for entry in self.entries if entry.role == role]
+        if not entries:
+            return ""
+        name, asked = _SECTIONS[role]
+        if role == CATEGORY and self.missing is not None and self.task != "ratings":
+            entries = [replace(entry, values=entry.values and (*entry.values, "")) for entry in entries]
+        return "\n".join([f"[table.{name}]   # {asked}", *(entry.line for entry in entries)]) + "\n"
+
+    def _fill(self) -> str:
+        """Constants for missing cells, once the ranges are known: their middles where no other was named."""
+        ranged = [entry for entry in self.entries if entry.role in (NUMBER, DATE) and self.task != "ratings"]
+        lines = ["[table.fill]   # Which constant stands for a missing number or date? Without one it is an error."]
+        known = [entry for entry in ranged if entry.known and self.missing is not None]
+        lines += [f"{key_of(entry.key)} = {entry.middle}" for entry in known] or ['# "*" = ?']
+        return "\n".join(lines) + "\n"
+
+    def _sources(self) -> str:
+        """Where each declaration is known from."""
+        told = {entry.key: entry.source for entry in (self.target, *self.entries) if entry.role != DROP}
+        told = {key: source for key, source in told.items() if source not in ("", FROM_FILE)}
+        lines = [f"{key_of(key)} = {quoted(source)}" for key, source in told.items()]
+        return "\n".join(["[table.sources]   # Where is it known from?", *lines]) + "\n" if lines else ""
+
+
+_READ = ((NUMBER, "bounds"), (DATE, "dates"), (CATEGORY, "categories"))
+_RATINGS: dict[str, Any] = {
+    "model": "recommender",
+    "epochs": 20.0,
+    "batch_size": 128,
+    "learning_rate": 0.5,
+    "clip_norm": 1.0,
+}
+_ABOVE = """# Draft of `tacit table init {}`.
+# Every question mark needs an answer from what is known publicly about such data, never from the file.
+# Then run: tacit train THIS.toml"""
+
+
+def usual_delta(records: int) -> float:
+    """A delta below 1 / n: min(1e-5, n^-1.1), cut to two digits."""
+    return min(1e-5, float(f"{0.99 * float(records) ** -1.1:.1e}"))
+
+
+def usual_settings(records: int) -> dict[str, Any]:
+    """Settings of a linear model from zero by DP-SGD, whose weights are averaged: constants looked at on Adult."""
+    return {
+        "model": "linear",
+        "zero_start": True,
+        "momentum": 0.9,
+        "average": 0.95,
+        "batch_size": max(1, min(records // 8, _LARGEST_BATCH)),
+        "epochs": 40.0,
+        "learning_rate": 2.0,
+        "clip_norm": 0.5,
+        "nonprivate_learning_rate": 0.2,
+    }
+
+
+def quoted(value: object) -> str:
+    """`value` as TOML writes it: a string in quotation marks, true or false, a number, a list."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{', '.join(map(quoted, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def key_of(name: str) -> str:
+    """`name` as a key of TOML."""
+    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else quoted(name)
+
+
+def commented(text: str, question: str, known: bool) -> str:
+    """A line of TOML with its question; a comment as a whole as long as it waits for an answer."""
+    line = f"{text}   # {question}" if question else text
+    return line if known else f"# {line}"
+
+
+def _point(typed: str) -> str:
+    return typed.replace(",", ".") if typed.count(",") == 1 and "." not in typed else typed
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.12g}"
+
+
+def _day(days: float) -> str:
+    return (date(1970, 1, 1) + timedelta(days=round(days))).isoformat()
+
+
+def _required(name: str, rule: str, value: str) -> None:
+    if not value:
+        raise check.fail(name, rule, value)
