@@ -11,7 +11,7 @@ import pytest
 from tacit.cli.train import with_settings
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
-from tacit.runs import audit, read_config, train
+from tacit.runs import audit_run, read_config, train
 from tacit.runs.config import SECTIONS
 from tacit.runs.methods import METHODS, Job, Method, Trained
 from tacit.runs.settings import METHOD_SETTINGS, setting
@@ -70,7 +70,7 @@ def test_a_method_gets_its_section_and_gives_the_card_what_it_needs(tmp_path):
     assert card["measure"] == "accuracy"
     assert run.card.ledger.steps == 3
     assert json.loads((tmp_path / "run" / "config.json").read_text())["guess"] == {"bias": 0.5, "rounds": 3}
-    assert audit(tmp_path / "run")[0].row() == run.audits[0].row()
+    assert audit_run(tmp_path / "run", attacks=["loss_threshold"]).results[0].row() == run.audits[0].row()
 
 
 def test_nothing_is_written_before_the_check(tmp_path):

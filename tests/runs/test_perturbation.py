@@ -9,7 +9,7 @@ from tacit.accounting import Ledger, accountant
 from tacit.cli import main
 from tacit.erm import DPLogisticRegression
 from tacit.errors import InvalidInput
-from tacit.runs import audit, read_config, train
+from tacit.runs import audit_run, read_config, train
 from tacit.runs.methods.perturbation import _predictor
 
 SETTINGS = {"dataset": "breast_cancer", "epsilon": 20.0, "delta": 1e-4}
@@ -26,10 +26,10 @@ def test_a_card_a_ledger_and_an_audit(method, tmp_path):
     assert card["metrics"]["nonprivate_test"] > 0.9
     assert accountant("pld")(Ledger.load(tmp_path / "ledger.json")).epsilon(1e-4) <= 20.0 * (1 + 1e-9)
     assert (card["settings"]["local epsilon"] is None) == (method != "input")
-    assert audit(tmp_path)[0].row() == run.audits[0].row()
+    assert audit_run(tmp_path, attacks=["loss_threshold"]).results[0].row() == run.audits[0].row()
     (tmp_path / "model.safetensors").write_bytes(b"half")
     with pytest.raises(InvalidInput, match=r"model\.safetensors"):
-        audit(tmp_path)
+        audit_run(tmp_path, attacks=["loss_threshold"])
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from tacit.data.registry import _SOURCES, source
 from tacit.data.words import COLUMNS, word_codes
 from tacit.errors import InvalidInput
 from tacit.features import Scattering2d, base, drawings, patches
-from tacit.runs import Config, audit, config_from_table, read_config, recipe_config, resume, train
+from tacit.runs import Config, audit_run, config_from_table, read_config, recipe_config, resume, train
 from tacit.runs import features as run_features
 from tacit.runs.config import trained_as
 from tacit.runs.held_out import public_test
@@ -75,7 +75,7 @@ def test_a_run_on_features_says_so_is_loaded_and_attacked(tmp_path):
     data = source("few_images").read(None)
     model = tacit.load(tmp_path / "run")
     assert np.mean(model.predict(data.x_test) == data.y_test.astype(str)) == pytest.approx(found.card.metrics["test"])
-    assert len(audit(tmp_path / "run")) == 1
+    assert len(audit_run(tmp_path / "run", attacks=["loss_threshold"]).results) == 1
 
 
 def test_a_run_on_features_is_resumed_with_weights_and_mean(tmp_path, monkeypatch):

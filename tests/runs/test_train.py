@@ -14,7 +14,7 @@ from tacit.cli import main
 from tacit.data import registry
 from tacit.errors import InvalidInput, MissingData, TrainingMisuse
 from tacit.mechanisms import Gaussian
-from tacit.runs import audit, read_config, train
+from tacit.runs import audit_run, read_config, train
 from tacit.runs.settings import SHORT_FORMS
 
 SETTINGS = {"epochs": 3.0, "batch_size": 100}
@@ -121,7 +121,7 @@ def test_nothing_private_is_in_the_folder(run):
 
 @pytest.mark.slow
 def test_audit_again(run, capsys):
-    again = audit(run[0].folder)
+    again = audit_run(run[0].folder, attacks=["loss_threshold"]).results
     assert again[0].row() == run[0].audits[0].row()
     assert main(["audit", str(run[0].folder), "--attack", "loss_threshold", "--confidence", "0.99", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["audits"]

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from tacit.runs.audits import audit_run
     from tacit.runs.followers import follow, join, leave
     from tacit.runs.prediction import LoadedModel, load
-    from tacit.runs.privileged_attacks import audit
     from tacit.runs.run import Run, resume, train
     from tacit.runs.table_training import TrainedTable, train_table
 
@@ -22,7 +21,6 @@ __all__ = [
     "Run",
     "TableConfig",
     "TrainedTable",
-    "audit",
     "audit_run",
     "config_from_table",
     "follow",
@@ -47,7 +45,6 @@ _HOMES = {
     "TrainedTable": "tacit.runs.table_training",
     "train_table": "tacit.runs.table_training",
     "audit_run": "tacit.runs.audits",
-    "audit": "tacit.runs.privileged_attacks",
     "resume": "tacit.runs.run",
     "train": "tacit.runs.run",
 }

@@ -5,8 +5,7 @@ Attacks on a run's model: right after training, or later on its folder.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,6 @@ import torch
 from torch import nn
 
 from tacit import check
-from tacit.accounting.claims import claim_of
 from tacit.attacks import (
     PRIVILEGED_ATTACKS,
     Attack,
@@ -45,11 +43,8 @@ from tacit.data import Dataset
 from tacit.errors import InvalidInput
 from tacit.gradients import ClippedSum
 from tacit.relation import Relation
-from tacit.runs.builders import dataset_of, loss_of, network_of
+from tacit.runs.builders import loss_of, network_of
 from tacit.runs.config import Config
-from tacit.runs.features import featured
-from tacit.runs.held_out import trained_on
-from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Predict, Progress
 from tacit.runs.open_run import open_run
 from tacit.runs.run_signature import MODEL
@@ -120,35 +115,6 @@ def scores_of(name: str, dataset: Dataset, predict: Predict) -> Scores:
 def needs_classes(attack: str) -> InvalidInput:
     """The error for an attack on a regression that reads class probabilities."""
     return check.fail("attack", "loss_threshold for a regression", attack, "The others need class probabilities.")
-
-
-def audit(
-    run: str | os.PathLike[str],
-    *,
-    data_dir: str | os.PathLike[str] | None = None,
-    attacks: Iterable[str] | None = None,
-    confidence: float | None = None,
-    trust_code: bool = False,
-) -> tuple[AuditResult, ...]:
-    """Attack the model in the folder of an earlier `train`.
-
-    Args:
-        run: folder of an earlier `train`.
-        data_dir: folder of the data files.
-        attacks: names of the attacks; those of the run's settings by default.
-        confidence: of every bound, in (0, 1); that of the run's settings by default.
-        trust_code: run the code that a received run names as its model; its file and hash are shown.
-
-    Raises:
-        InvalidInput: the folder is not a complete run, or an attack is unknown.
-    """
-    opened = open_run(run)
-    given = {"attacks": None if attacks is None else list(attacks), "confidence": confidence}
-    config = opened.config(given, trust_code=trust_code)
-    dataset = trained_on(config, featured(config, dataset_of(config, data_dir), opened.folder), opened.folder)
-    predict = method_of(config).load(Job(config, dataset, opened.ledger, opened.folder))
-    opened.warn()
-    return attack_model(config, dataset, predict, claim_of(opened.ledger))
 
 
 _ROWS_AT_ONCE = 512  # per-sample gradients of so many records fit into memory
