@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tacit import sampling
+from tacit.errors import InvalidInput
 from tacit.sampling import (
     BalancedIterationSampling,
     BallsAndBinsSampling,
@@ -24,18 +25,21 @@ from tacit.sampling import (
 )
 from tacit.testing import check_sampler
 
+from .sampler_laws import law_of_batches
+
+OTHERS = {"law": law_of_batches}
 USERS = np.repeat(np.arange(60), 2)
 SAMPLINGS = {
     "poisson": (PoissonSampling(), {}),
     "low_rate": (PoissonSampling(), {"records": 400, "sample_rate": 0.01}),
     "fixed_size": (FixedSizeSampling(), {}),
     "shuffled": (ShuffledSampling(), {}),
-    "random_allocation": (RandomAllocationSampling(), {}),
-    "balls_and_bins": (BallsAndBinsSampling(), {}),
-    "balanced_iteration": (BalancedIterationSampling(), {}),
-    "balanced_iteration_often": (BalancedIterationSampling(), {"sample_rate": 0.7}),
-    "cyclic_poisson": (CyclicPoissonSampling(3), {}),
-    "cyclic_allocation": (CyclicAllocationSampling(2), {"sample_rate": 1 / 6}),
+    "random_allocation": (RandomAllocationSampling(), OTHERS),
+    "balls_and_bins": (BallsAndBinsSampling(), OTHERS),
+    "balanced_iteration": (BalancedIterationSampling(), OTHERS),
+    "balanced_iteration_often": (BalancedIterationSampling(), {"sample_rate": 0.7} | OTHERS),
+    "cyclic_poisson": (CyclicPoissonSampling(3), OTHERS),
+    "cyclic_allocation": (CyclicAllocationSampling(2), {"sample_rate": 1 / 6} | OTHERS),
     "truncated_poisson": (TruncatedPoissonSampling(13), {}),
     "truncated_poisson_far": (TruncatedPoissonSampling(25), {}),
     "users": (GroupedPoissonSampling(USERS), {"records": 120, "units": USERS}),
@@ -53,6 +57,12 @@ def test_every_sampling_is_checked():
     public = {kind for name in sampling.__all__ if isinstance(kind := getattr(sampling, name), type)}
     kinds = {kind for kind in public if issubclass(kind, Sampling)} - {Sampling}
     assert kinds == {type(each) for each, _ in SAMPLINGS.values()}
+
+
+@pytest.mark.parametrize("name", ["random_allocation", "balls_and_bins", "balanced_iteration", "cyclic_poisson"])
+def test_batches_that_depend_on_each_other_take_a_law(name):
+    with pytest.raises(InvalidInput, match="law must be given for batches that depend on each other"):
+        check_sampler(SAMPLINGS[name][0])
 
 
 class _Biased(PoissonSampler):

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binom, chi2, hypergeom
+from scipy.stats import binom, chi2
 
+from tacit import check
 from tacit.accounting import accountant
 from tacit.errors import InvalidInput, Refused, TrainingMisuse
 from tacit.mechanisms import (
-    BalancedIteration,
-    BallsAndBins,
-    CyclicAllocation,
-    CyclicPoisson,
     FixedSize,
     Gaussian,
     MatrixGaussian,
@@ -36,6 +34,8 @@ _BATCHES = 3000  # Enough that the chi-square approximation holds down to the ta
 _RUN = 10  # Steps of a run where each record is in a number of them that is fixed.
 _LEAST_EXPECTED = 10.0  # Expected count of a cell of a chi-square test; smaller cells are merged.
 _LAWS = 4  # Chi-square tests of one check.
+Law = Callable[[Mechanism, NDArray[np.bool_], float], None]
+"""(mechanism, which unit was in which batch, false-alarm probability); raises `AssertionError` for another law."""
 
 
 def check_sampler(
@@ -44,6 +44,7 @@ def check_sampler(
     records: int = 60,
     sample_rate: float = 0.2,
     units: NDArray[np.int64] | None = None,
+    law: Law | None = None,
     false_alarm: float = 1e-6,
     seed: int = 0,
 ) -> None:
@@ -51,8 +52,8 @@ def check_sampler(
 
     - Inclusion law, by chi-square tests: how often every unit is in a batch, how large batches are, and how often a
       unit is in two consecutive batches, as `sampling.mechanism(...)` says: Poisson, truncated Poisson, fixed-size or
-      shuffled; random allocation; a fixed number of steps of a run; groups that take turns, and bins. A sampling with
-      another mechanism must have equal inclusion probabilities.
+      shuffled. A sampling with another mechanism must have equal inclusion probabilities; batches that depend on each
+      other in other ways take a `law`.
     - Batches: each record at most once, whole units only, issued until redeemed, redeemed once, no checkpoint while
       one is open.
     - Equal seeds give equal batches, and a checkpoint goes on with the batches that would have come.
@@ -63,11 +64,13 @@ def check_sampler(
         records: number of records, >= 2, whose product with `sample_rate` is an integer.
         sample_rate: in (0, 1).
         units: unit of each record as integers 0, 1, ..., shape (records,); None where each record is its own unit.
+        law: what to check of who is in which batch, in place of the law above.
         false_alarm: probability in (0, 1) that a correct sampler fails for a random seed, over all tests together.
         seed: of the stream of random bits, >= 0.
 
     Raises:
         AssertionError: a property does not hold; the sentence names it.
+        InvalidInput: a `law` is missing.
 
     Example:
         >>> from tacit.sampling import PoissonSampling
@@ -83,25 +86,14 @@ def check_sampler(
     base = run if sampling.separates or sampling.whole_run else Gaussian(1.0)
     mechanism = sampling.mechanism(base, records, sample_rate)
     _check_mechanism(sampling, mechanism, records, sample_rate)
-    if isinstance(mechanism, Shuffled):
+    if law is not None:
+        law(mechanism, drawn, false_alarm)
+    elif isinstance(mechanism, Shuffled):
         sizes = np.full(-(-records // mechanism.batch_size), mechanism.batch_size)
         sizes[-1] = records - sizes[:-1].sum()
         _check_passes(sizes / records, drawn, false_alarm)
-    elif isinstance(mechanism, RandomAllocation):
-        _check_passes(np.full(mechanism.steps_per_epoch, 1 / mechanism.steps_per_epoch), drawn, false_alarm)
-        _check_pairs_of_places(mechanism.steps_per_epoch, drawn, false_alarm)
-    elif isinstance(mechanism, BalancedIteration):
-        _check_subsets(mechanism.participations, _passes(mechanism.iterations, drawn), false_alarm)
-    elif isinstance(mechanism, CyclicPoisson):
-        turns = _turns(mechanism.groups, drawn, false_alarm)
-        p = mechanism.sample_rate
-        _require_law([int((~turns).sum()), int(turns.sum())], np.array([1 - p, p]), "turns taken", false_alarm)
-    elif isinstance(mechanism, CyclicAllocation):
-        turns = _turns(mechanism.groups, drawn, false_alarm)
-        _check_passes(np.full(mechanism.steps_per_block, 1 / mechanism.steps_per_block), turns, false_alarm)
-        _check_pairs_of_places(mechanism.steps_per_block, turns, false_alarm)
-    elif isinstance(mechanism, BallsAndBins):
-        require(_turns(mechanism.steps_per_epoch, drawn, false_alarm).all(), "a record must be in its bin every epoch.")
+    elif base is run or isinstance(mechanism, RandomAllocation):
+        raise check.fail("law", "given for batches that depend on each other", str(mechanism))
     else:
         _check_law(mechanism, drawn, sample_rate, false_alarm)
     _check_issue(sampling, records, sample_rate)
@@ -226,47 +218,6 @@ def _check_passes(law: NDArray[np.float64], drawn: NDArray[np.bool_], false_alar
     require((passes.sum(axis=1) == 1).all(), "every pass must hold each record exactly once.")
     places = Counter(passes[:, :, 0].argmax(axis=1).tolist())
     _require_law([places[place] for place in range(len(law))], law, "places in a pass", false_alarm)
-
-
-def _check_pairs_of_places(length: int, drawn: NDArray[np.bool_], false_alarm: float) -> None:
-    """Two units draw their places in a pass independently, and one unit those in two passes in a row."""
-    places = _passes(length, drawn).argmax(axis=1)
-    law = np.full(length**2, 1 / length**2)
-    for first, second, what in (
-        (places[:, 0], places[:, 1], "places of two units in a pass"),
-        (places[0:-1:2, 0], places[1::2, 0], "places of a unit in two passes in a row"),
-    ):
-        counts = np.bincount(first * length + second, minlength=length**2)
-        _require_law(counts.tolist(), law, what, false_alarm)
-
-
-def _check_subsets(size: int, runs: NDArray[np.bool_], false_alarm: float) -> None:
-    """Every unit is in a uniform subset of so many steps of a run, (runs, steps, units), drawn by itself each time."""
-    steps = runs.shape[1]
-    require((runs.sum(axis=1) == size).all(), f"every run must hold each record exactly {size} times.")
-    law = np.full(math.comb(steps, size), 1 / math.comb(steps, size))
-    drawn = Counter(map(bytes, runs.transpose(0, 2, 1).reshape(-1, steps)))
-    require(len(drawn) <= len(law), f"a record must be in {size} of {steps} steps.")
-    counts = [*drawn.values(), *[0] * (len(law) - len(drawn))]
-    _require_law(counts, law, "subsets of steps", false_alarm)
-    shared = hypergeom.pmf(np.arange(size + 1), steps, size, size)
-    for first, second, what in (
-        (runs[:, :, 0:-1:2], runs[:, :, 1::2], "steps that two units share in a run"),
-        (runs[0:-1:2], runs[1::2], "steps that a unit shares between two runs in a row"),
-    ):
-        width = min(first.shape[2], second.shape[2])
-        common = (first[:, :, :width] & second[:, :, :width]).sum(axis=1).ravel()
-        _require_law(np.bincount(common, minlength=size + 1).tolist(), shared, what, false_alarm)
-
-
-def _turns(groups: int, drawn: NDArray[np.bool_], false_alarm: float) -> NDArray[np.bool_]:
-    """Which unit was in the batch at which turn of its group, after a check that it was in no other, (turns, units)."""
-    drawn = drawn[: len(drawn) // groups * groups].reshape(-1, groups, drawn.shape[1])
-    touched = drawn.any(axis=0)
-    require((touched.sum(axis=0) <= 1).all(), f"a record must be in batches {groups} steps apart only.")
-    group = touched.argmax(axis=0)
-    _require_law(np.bincount(group, minlength=groups).tolist(), np.full(groups, 1 / groups), "groups", false_alarm)
-    return drawn[:, group, np.arange(drawn.shape[2])]
 
 
 def _passes(length: int, drawn: NDArray[np.bool_]) -> NDArray[np.bool_]:
