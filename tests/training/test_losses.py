@@ -175,6 +175,37 @@ class TestSecondPasses:
         assert total > 0
 
 
+class TestConfidentModels:
+    """Gradients p - y of confident outputs, of which single precision keeps few digits."""
+
+    @pytest.mark.parametrize("margin", [9.0, 14.0])
+    @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+    def test_rounding_is_no_mixing(self, reduction, margin):
+        generator = torch.Generator().manual_seed(int(margin))
+        y = torch.randint(3, (256,), generator=generator)
+        x = F.one_hot(y, 8) + 0.03 * torch.randn(256, 8, generator=generator)
+        model = nn.Linear(8, 3, bias=False)
+        with torch.no_grad():
+            model.weight.copy_(margin * torch.eye(3, 8))
+        if reduction == "none":
+            parts = make_private(
+                model,
+                plain_sgd(model),
+                DataLoader(TensorDataset(x, y), 64),
+                clip_norm=1.0,
+                noise_multiplier=1.0,
+                epochs=1,
+            )
+            parts = parts.model, parts.optimizer, parts.loader
+        else:
+            parts = opacus_shaped(model, (x, y), reduction, batch_size=64)
+        for form in (
+            F.cross_entropy,
+            lambda o, y, reduction: F.nll_loss((o.softmax(1) + 1e-9).log(), y, reduction=reduction),
+        ):
+            several_steps(parts, lambda o, y, form=form: form(o, y, reduction=reduction))
+
+
 class TestMeans:
     @pytest.mark.slow_cases
     @pytest.mark.parametrize("form", MEANS)

@@ -59,19 +59,29 @@ def cotangents(outputs: PrivateOutputs, reduction: str, turn: int | None, sizes:
         return torch.zeros_like(root)
     found = found * scale if scale > 1 else found
     if batch > 1 and turn is not None:
-        if loss.dim() and turn == 0:
-            _check_rows(loss, root, found)
-        _check_alone(found, LossOfRows(outputs), "none" if loss.dim() else reduction, turn, sizes)
+        of_rows = LossOfRows(outputs)
+        if loss.dim() and turn == 0 and not (_rows_agree(loss, root) or _rows_agree_precisely(of_rows)):
+            raise InvalidInput(_SENTENCES["none"])
+        _check_alone(found, of_rows, "none" if loss.dim() else reduction, turn, sizes)
     return found
 
 
-def _check_rows(losses: Tensor, root: Tensor, found: Tensor) -> None:
-    """Entry i of a vector of losses depends on row i of the outputs: another weighted sum has the weighted gradient."""
+def _rows_agree(losses: Tensor, root: Tensor) -> bool:
+    """Whether entry i of a vector of losses depends on row i of the outputs: weighted sums have weighted gradients."""
     # Fractional parts of multiples of the golden ratio: distinct weights in [1, 2) for every row.
     weights = 1.0 + torch.arange(1, len(losses) + 1, dtype=losses.dtype, device=losses.device).mul(0.6180339887).frac()
+    (plain,) = torch.autograd.grad(losses.sum(), root, retain_graph=True)
     (weighted,) = torch.autograd.grad((losses * weights).sum(), root, retain_graph=True)
-    if not _close(weighted, found * weights.to(found.dtype).view(-1, *[1] * (found.dim() - 1))):
-        raise InvalidInput(_SENTENCES["none"])
+    return _close(weighted, plain * weights.to(plain.dtype).view(-1, *[1] * (plain.dim() - 1)))
+
+
+def _rows_agree_precisely(loss: LossOfRows) -> bool:
+    whole = torch.arange(loss.size, device=loss.device)
+    try:
+        return _rows_agree(*loss.again(whole, RowSelection(frozenset(), frozenset()), precise=True))
+    except (RuntimeError, ValueError, TypeError):
+        # It does not run in float64.
+        return False
 
 
 # Examples of the first batch whose losses are computed again from one record alone.
@@ -93,17 +103,23 @@ def _check_alone(found: Tensor, loss: LossOfRows, reduction: str, turn: int, siz
 
 def _agrees(found: Tensor, loss: LossOfRows, reduction: str, index: Tensor, selection: RowSelection) -> bool:
     """Whether the examples `index` have the same gradients when the loss sees nothing but them."""
+
+    def gradients(index: Tensor, *, precise: bool) -> Tensor:
+        value, rows = loss.again(index, selection, precise=precise)
+        if value.dim() and len(value) != len(index):
+            raise ValueError("losses of other rows")
+        (gradient,) = torch.autograd.grad(value.sum(), rows, allow_unused=True)
+        gradient = torch.zeros_like(rows) if gradient is None else gradient
+        return gradient * len(index) if reduction == "mean" else gradient
+
     try:
-        value, rows = loss.again(index, selection)
-        (alone,) = torch.autograd.grad(value.sum(), rows, allow_unused=True)
+        if _close(gradients(index, precise=False), found[index]):
+            return True
+        whole = torch.arange(loss.size, device=index.device)
+        return _close(gradients(index, precise=True), gradients(whole, precise=True)[index])
     except (RuntimeError, ValueError, IndexError, TypeError):
         # This selection of rows does not fit the loss.
         return False
-    if value.dim() and len(value) != len(index):
-        return False
-    alone = torch.zeros_like(rows) if alone is None else alone
-    alone = alone * len(index) if reduction == "mean" else alone
-    return _close(alone, found[index])
 
 
 def _close(left: Tensor, right: Tensor) -> bool:
@@ -232,6 +248,7 @@ class LossOfRows:
 
     Attributes:
         size: number of records.
+        device: of the outputs.
         sized: of every operation on the outputs, what ran, and the integers and tensors with a length that it was given
             besides values of the outputs and rows of the batch.
     """
@@ -240,6 +257,7 @@ class LossOfRows:
         trace, self._wanted = loss.trace, loss.ref
         self._trace, self.size = trace, trace.size
         self._root = next(place for place, outputs in trace.outputs.items() if outputs is loss.root)
+        self.device = loss.root.device
         self._whole: dict[int, Any] = {}
         self._steps: list[tuple[int, Node]] = []
         self._run_whole()
@@ -280,15 +298,25 @@ class LossOfRows:
         root = self._trace.roots.get(value.node)
         return root is not None and bool(root.dim()) and len(root) == self.size
 
-    def again(self, index: Tensor, selection: RowSelection) -> tuple[Tensor, Tensor]:
+    def again(self, index: Tensor, selection: RowSelection, *, precise: bool = False) -> tuple[Tensor, Tensor]:
         """The loss of the rows `index` of the outputs alone; and those rows, a leaf.
+
+        Args:
+            index: the rows, shape (rows,).
+            selection: which other values are restricted to these rows.
+            precise: compute in float64. Where terms cancel, such as p - 1 for a confident softmax, single precision
+                leaves a gradient of few digits, which differ with the number of rows.
 
         Raises:
             ValueError: a value of an earlier batch is in it.
         """
-        rows = self._trace.outputs[self._root].detach()[index].requires_grad_()
+
+        def widened(value: Any) -> Any:
+            return value.double() if precise and isinstance(value, Tensor) and value.is_floating_point() else value
+
+        rows = widened(self._trace.outputs[self._root].detach()[index]).requires_grad_()
         values: dict[int, Any] = {
-            place: self._whole[place][index] for place in self._trace.outputs if place in self._whole
+            place: widened(self._whole[place][index]) for place in self._trace.outputs if place in self._whole
         }
         values[self._root] = rows.view_as(rows)
         with self._trace.generators_kept():
@@ -300,9 +328,10 @@ class LossOfRows:
                         if value.node in self._following:
                             return item_of(values, value)
                         if self._is_rows(value):
-                            return item_of(self._whole, value)[index]
+                            return widened(item_of(self._whole, value)[index])
                         value = item_of(self._whole, value)
-                    return selection(value, (place, next(orders)), index, self.size) if _has_size(value) else value
+                    value = selection(value, (place, next(orders)), index, self.size) if _has_size(value) else value
+                    return widened(value)
 
                 values[made] = node.again(now)
                 if values[made] is EARLIER:
