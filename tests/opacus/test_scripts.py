@@ -142,7 +142,7 @@ class BagOfWords(nn.Module):
         return self.fc(self.emb(words))
 
 
-@pytest.mark.slow_cases
+@pytest.mark.slow_cases("MeanOfWords-collate_to_a_public_length", "BagOfWords-padded_collate")
 @pytest.mark.parametrize("collate", [pytest.param(padded_collate, marks=WARNS), collate_to_a_public_length])
 @pytest.mark.parametrize("classifier", [MeanOfWords, BagOfWords])
 def test_text_classifier(classifier, collate):

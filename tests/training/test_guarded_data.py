@@ -1,10 +1,12 @@
 """Items of a data set are made of entries of their own, or that is found at the item."""
 
+import collections
 import contextlib
 
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
@@ -84,10 +86,55 @@ RIGHT = {
     "generator": lambda tmp: items(lambda self, i: (self.x[i], self.draw.normal()), x=X, draw=np.random.default_rng(0)),
     "counter": lambda tmp: items(counted, x=X),
     "cache": lambda tmp: items(cached, x=X, cache={}),
+    "pairs in a list": lambda tmp: items(lambda self, i: self.rows[i], rows=[(X[0, : i % 3 + 1], i) for i in range(N)]),
+    "tuple of columns": lambda tmp: items(lambda self, i: (self.data[0][i], self.data[1][i]), data=(X, X[:, 0])),
+    "every column of a tuple": lambda tmp: items(lambda self, i: tuple(each[i] for each in self.data), data=(X, X + 1)),
+    "encodings of a tokenizer": lambda tmp: items(
+        lambda self, i: {name: torch.tensor(column[i]) for name, column in self.encodings.items()},
+        encodings={"ids": X.tolist(), "mask": X.tolist()},
+    ),
+    "values of a dict": lambda tmp: items(lambda self, i: [each[i] for each in self.d.values()], d={"a": X, "b": X}),
+    "frame by loc": lambda tmp: items(
+        lambda self, i: (self.frame.loc[i, "label"], self.frame.at[i, "label"]), frame=frame()
+    ),
+    "sparse rows": lambda tmp: items(lambda self, i: self.x[i].toarray(), x=scipy.sparse.csr_matrix(X.numpy())),
+    "object of columns": lambda tmp: items(lambda self, i: self.table.x[i], table=Table(X)),
+    "container of one's own": lambda tmp: items(lambda self, i: self.table[i], table=Table(X)),
+    "vocabulary of one's own": lambda tmp: items(
+        lambda self, i: [self.vocab[word] for word in self.texts[i]], texts=["ab", "ba"] * (N // 2), vocab=Vocabulary()
+    ),
+    "named columns": lambda tmp: items(lambda self, i: self.data[0][i], data=Pair(X, X)),
     "rows by name": lambda tmp: items(
         lambda self, i: self.rows[f"r{i}"], rows={f"r{i}": row for i, row in enumerate(X)}
     ),
 }
+
+
+class Table:
+    """A container of the user's, whose entries its own code gives."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return self.x[i]
+
+
+class Vocabulary:
+    def __init__(self):
+        self.words = {"a": 0, "b": 1}
+
+    def __len__(self):
+        return len(self.words)
+
+    def __getitem__(self, word):
+        return self.words[word]
+
+
+Pair = collections.namedtuple("Pair", "first second")
 
 
 def saved(tmp):
@@ -272,6 +319,84 @@ def test_what_is_made_of_more_is_doubted_by_name(name, tmp_path):
         return
     assert says in guarded.doubt
     assert len(found) == N
+
+
+class Centred(Table):
+    def __getitem__(self, i):
+        return self.x[i] - self.x.mean(0)
+
+
+class Slotted:
+    __slots__ = ("x",)
+    __len__, __getitem__ = Table.__len__, Centred.__getitem__
+
+    def __init__(self, x):
+        self.x = x
+
+
+class OfClass(Centred):
+    x = X
+
+    def __init__(self):
+        self.calls = 0
+
+
+class Remembering(Table):
+    last = 0.0
+
+    def __getitem__(self, i):
+        taken, self.last = self.x[i] + self.last, self.x[i]
+        return taken
+
+
+def centred(kind, base):
+    """A subclass of a library's container whose entries follow all of them."""
+    rows = torch.Tensor.unbind
+
+    def entry(self, i):
+        stacked = torch.stack([torch.as_tensor(row) for row in (base.values(self) if base is dict else rows(X))])
+        return stacked[i] - stacked.mean(0)
+
+    return type(kind, (base,), {"__getitem__": entry})
+
+
+CONTAINERS = {
+    "own": lambda: Centred(X),
+    "with slots": lambda: Slotted(X),
+    "column of its class": OfClass,
+    "list": lambda: centred("Rows", list)(X),
+    "dict": lambda: centred("Rows", dict)(enumerate(X)),
+    "array": lambda: X.numpy().view(centred("Rows", np.ndarray)),
+    "tensor": lambda: X.as_subclass(centred("Rows", torch.Tensor)),
+    "default made when read": lambda: collections.defaultdict(lambda: X.mean(0)),
+    "in a dict": lambda: {"a": Centred(X), "b": Centred(X)},
+    "in a tuple": lambda: (Centred(X), X),
+    "in an object": lambda: Table(Centred(X)),
+    "memory": lambda: Remembering(X),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_code_that_gives_the_entries_of_a_container_is_watched_too(name):
+    part = {"in a dict": "a", "in a tuple": 0}.get(name)
+    item = (lambda self, i: self.rows[i]) if part is None else (lambda self, i: self.rows[part][i])
+    guarded = GuardedData(items(lambda self, i: self.x[i] + item(self, i), rows=CONTAINERS[name](), x=X.clone()))
+    for i in range(N):
+        guarded[i]
+    assert guarded.doubt
+
+
+def test_what_an_object_in_a_dict_keeps_is_dropped_after_the_item():
+    guarded = GuardedData(items(lambda self, i: self.rows["a"][i], rows={"a": Remembering(X), "b": Remembering(X)}))
+    assert all(torch.equal(guarded[i], X[i]) for i in range(N)) or guarded.doubt
+
+
+def test_an_object_that_holds_itself_is_read():
+    table = Table(X)
+    table.twin = table
+    guarded = GuardedData(items(lambda self, i: self.table.twin.x[i], table=table))
+    assert torch.equal(guarded[2], X[2])
+    assert not guarded.doubt
 
 
 def test_a_doubt_quotes_no_key_and_no_message():

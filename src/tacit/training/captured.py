@@ -61,6 +61,7 @@ class ReachedState:
 
     Args:
         functions: functions, objects and classes; what they reach is searched as by `captured`.
+        ends: types of values that are not searched.
 
     Example:
         >>> seen = []
@@ -69,7 +70,8 @@ class ReachedState:
         (False, None, True)
     """
 
-    def __init__(self, functions: Iterable[object]):
+    def __init__(self, functions: Iterable[object], ends: tuple[type, ...] = ()):
+        self._ends = ends
         self._tables: dict[int, Mapping[str, object]] = {}
         self._containers: dict[int, Sized] = {}
         self._closures: dict[int, tuple[tuple[CellType, ...], Mapping[str, object], tuple[str, ...]]] = {}
@@ -84,6 +86,8 @@ class ReachedState:
         return now != before
 
     def _keep(self, _: str, value: Any) -> bool:
+        if type(value) in self._ends:
+            return True
         if isinstance(value, FunctionType):
             names = tuple(dict.fromkeys(_globals(value.__code__)))
             self._closures[id(value)] = value.__closure__ or (), value.__globals__, names
@@ -200,6 +204,11 @@ def is_installed(kind: type) -> bool:
     return "site-packages" in file
 
 
+def is_of_user(kind: type) -> bool:
+    """Whether a class is neither of Python's library nor of an installed package."""
+    return kind.__module__.split(".")[0] not in sys.stdlib_module_names | KNOWN and not is_installed(kind)
+
+
 def is_of_torch(kind: type) -> bool:
     """Whether a class is one of torch's data sets, or of torch itself."""
     return kind is Dataset or kind.__module__.startswith(("torch.", "typing"))
@@ -215,6 +224,23 @@ def is_opaque(value: object) -> bool:
 def is_column(value: object) -> bool:
     """Whether a value has entries by number or key."""
     return not isinstance(value, _ONE) and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+
+
+def is_table(value: object) -> bool:
+    """Whether a value is a table of Hugging Face's `datasets`."""
+    return type(value).__module__ == "datasets.arrow_dataset" and type(value).__name__ == "Dataset"
+
+
+def is_container(value: object) -> bool:
+    """Whether a value is a column whose entries stand in it: no code of the user's gives them."""
+    kind = type(value)
+    if is_table(value):
+        return getattr(value, "format")["type"] != "custom"  # noqa: B009 (a type that is not imported here)
+    if not is_of_user(kind):
+        return is_column(value)
+    base = next((base for base in (list, tuple, dict) if isinstance(value, base)), None)
+    names = ("__getitem__", "__missing__", "__iter__", "__len__", "__getattribute__")
+    return base is not None and all(getattr(kind, name, None) is getattr(base, name, None) for name in names)
 
 
 def is_plain(value: Any, size: int) -> bool:

@@ -9,44 +9,39 @@ happens, whatever the values are.
 from __future__ import annotations
 
 import functools
-import operator
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import PurePath
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from tacit.errors import InvalidInput
 from tacit.training.captured import (
-    KNOWN,
     ReachedState,
     captured,
     columns_of,
     holds_data,
     is_column,
-    is_installed,
+    is_container,
     is_of_torch,
+    is_of_user,
     is_opaque,
     is_plain,
+    is_table,
     methods_of,
 )
+from tacit.training.watched_column import Column, Reading, WatchedDataset, WholeColumn
 
 _TRUSTED = (TensorDataset, Subset, ConcatDataset)
-# Say nothing about values, or give the rows under another name.
-_PUBLIC = frozenset(("shape", "dtype", "ndim", "size", "column_names", "num_rows", "num_columns", "device"))
-_ROWS = frozenset(("values", "iloc", "iat"))
 MADE_OF_OWN = "each record is made of entries of its own, watched at every record, and collated alone"
 """How it is known that rows are made of their own records."""
 MEND = "wrap its columns: make_private(..., transform=f) on a TensorDataset, or private.declare('rows', 'why')"
 
 
-class GuardedData(Dataset[Any]):
+class GuardedData(WatchedDataset):
     """Items of `data`, each made of entries of its own.
 
     Args:
@@ -78,7 +73,7 @@ class GuardedData(Dataset[Any]):
         self._owners: dict[Any, _Owners] = {}
         self._inner: list[GuardedData] = []
         self._attributes: dict[str, Any] | None = None
-        self._kind, self._reached = type(data), list[object]()
+        self._kind, self._reached, self._made = type(data), list[object](), dict[int, Any]()
         if type(data) in (Subset, ConcatDataset):
             self._inner = [GuardedData(each, public) for each in _parts(data)]
         elif not is_trusted(data):
@@ -88,7 +83,7 @@ class GuardedData(Dataset[Any]):
                 self._kind = type(self._kind.__name__, (self._kind,), {"__del__": lambda _: None})
         for function in functions:
             self._note(captured(function, self._is_data), getattr(function, "__name__", type(function).__name__))
-        self._state = ReachedState([*self._reached, *functions])
+        self._state = ReachedState([*self._reached, *functions], ends=(Column,))
         _watch_files()
 
     def __len__(self) -> int:
@@ -102,13 +97,15 @@ class GuardedData(Dataset[Any]):
             return item
         if self._attributes is None or self.doubt:
             return self.data[index]
-        item = None
-        with _Reading() as reading:
+        # What stands for objects that an item finds in a container ends with it, and what was written into that.
+        item, reached = None, len(self._reached)
+        self._made.clear()
+        with Reading() as reading:
             try:
                 item = self._kind.__getitem__(self._stand_in(), index)
-                if any(isinstance(leaf, _Column) for leaf in tree_leaves(item)):
-                    raise _Whole("a whole column is part of a record")
-            except _Whole as found:
+                if any(isinstance(leaf, Column) for leaf in tree_leaves(item)):
+                    raise WholeColumn("a whole column is part of a record")
+            except WholeColumn as found:
                 self.doubt = f"{type(self.data).__name__}: {found}; {MEND}"
             except InvalidInput:
                 raise
@@ -116,6 +113,7 @@ class GuardedData(Dataset[Any]):
                 # Its message may quote a value.
                 says = f"does not run on watched columns ({type(error).__name__})"
                 self.doubt = f"{type(self.data).__name__} {says}; {MEND}"
+        del self._reached[reached:]
         if not (self.doubt or reading.entries):
             self.doubt = f"a record of {type(self.data).__name__} is made of no entry of its columns; {MEND}"
         if not self.doubt and self._state.changed():
@@ -141,10 +139,7 @@ class GuardedData(Dataset[Any]):
 
     def _stand_ins(self) -> dict[str, Any]:
         """The attributes of the data set, with columns that note what is read of them."""
-        attributes: dict[str, Any] = {}
-        inherited = {name: value for each in reversed(type(self.data).__mro__[:-1]) for name, value in columns_of(each)}
-        for name, value in (inherited | dict(getattr(self.data, "__dict__", {}))).items():
-            attributes[name] = self.stand_in(name, value)
+        attributes = {name: self.stand_in(name, value) for name, value in _attributes(self.data).items()}
         for function in methods_of(type(self.data)):
             self._look_at(function)
         self._reached += [each for each in type(self.data).__mro__[:-1] if not is_of_torch(each)]
@@ -152,16 +147,52 @@ class GuardedData(Dataset[Any]):
             self.doubt = f"{type(self.data).__name__} keeps its columns in no attributes; {MEND}"
         return attributes
 
-    def stand_in(self, name: str, value: Any) -> Any:
-        """What an item gets for the attribute `name`."""
+    def stand_in(self, name: str, value: Any, key: object = None) -> Any:
+        """What an item gets for the attribute `name`.
+
+        A container of a library is watched as a whole; of an object of the user's the attributes are, and its own
+        code runs on them.
+
+        Args:
+            name: for messages.
+            value: of the attribute.
+            key: names its entries; by default they are those of this very object.
+        """
         if id(value) in self._public or is_plain(value, self.size):
             return value
         if isinstance(value, Dataset) and hasattr(value, "__len__"):
-            return _Column(GuardedData(value, self._public), name, id(value), self)
-        if is_column(value):
-            return _Column(value, name, id(value), self)
+            return Column(GuardedData(value, self._public), name, key or id(value), self)
+        if is_container(value):
+            return Column(value, name, key or id(value), self)
+        if is_of_user(type(value)) and not callable(value):
+            if (made := self._object(name, value)) is not None:
+                return made
+            if is_column(value):
+                says = f"reads {name}, of which code of {type(value).__name__} gives the entries"
+                self.doubt = self.doubt or f"{type(self.data).__name__} {says}; {MEND}"
         self._look_at(value, name)
         return value
+
+    def _object(self, name: str, value: Any) -> Any:
+        """The same object on watched columns, itself where it holds none; None where no such object can be made."""
+        if id(value) in self._made:
+            return self._made[id(value)]
+        try:
+            made = object.__new__(type(value))
+        except TypeError:
+            return None
+        if not hasattr(value, "__dict__"):
+            return None
+        self._made[id(value)], parts = made, _attributes(value)
+        attributes = {inner: self.stand_in(f"{name}.{inner}", part) for inner, part in parts.items()}
+        for function in methods_of(type(value)):
+            self._look_at(function)
+        if all(attributes[inner] is part for inner, part in parts.items()):
+            made = self._made[id(value)] = value
+        else:
+            made.__dict__.update(attributes)
+        self._reached += [type(value), made]
+        return made
 
     def _look_at(self, value: object, name: str = "") -> None:
         """Search a function or object, and the methods of objects that it reaches, for data and state."""
@@ -176,7 +207,7 @@ class GuardedData(Dataset[Any]):
 
         found |= captured(value, wanted)
         for kind in kinds:
-            if kind.__module__.split(".")[0] not in sys.stdlib_module_names | KNOWN and not is_installed(kind):
+            if is_of_user(kind):
                 for function in methods_of(kind):
                     found |= captured(function, self._is_data)
                     self._reached.append(function)
@@ -200,7 +231,7 @@ class GuardedData(Dataset[Any]):
             says = f'reads {name}, of unknown origin: declare it by public={{"{name}": {name}}}'
             self.doubt = self.doubt or f"{what or type(self.data).__name__} {says}"
 
-    def _own(self, index: int, reading: _Reading) -> None:
+    def _own(self, index: int, reading: Reading) -> None:
         """Let the entries that were read belong to the item; raise where one belongs to another."""
         entries = reading.entries
         rows = {entry for _, size, entry in entries if size == self.size and isinstance(entry, int)}
@@ -242,159 +273,10 @@ class _Owners:
         return True
 
 
-class _Whole(Exception):
-    """A column is used as a whole."""
-
-
-class _Reading:
-    """Notes what is read while one item is made."""
-
-    now = threading.local()
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[Any, int, Any]] = []
-        self.numbers = set[int]()  # Whole numbers that columns gave, which may number entries of others.
-
-    def __enter__(self) -> _Reading:
-        self._outer = getattr(self.now, "reading", None)
-        _Reading.now.reading = self
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _Reading.now.reading = self._outer
-
-
-class _Column:
-    """Stands for a column: gives entries by number or key, notes them, and refuses everything else.
-
-    Args:
-        value: the column.
-        name: of the attribute, for messages.
-        key: names the entries of the column, whatever view of it is read.
-        guard: that reads it.
-    """
-
-    def __init__(self, value: Any, name: str, key: Any, guard: GuardedData):
-        self.__dict__.update(_value=value, _name=name, _key=key, _guard=guard)
-
-    @property
-    def __class__(self) -> Any:  # type: ignore[override]  (code asks `isinstance(self.x, Tensor)`)
-        own = self._value.data if isinstance(self._value, GuardedData) else self._value
-        # torch believes this name, and would read a tensor's memory in an object that has none.
-        return _Column if isinstance(own, Tensor) else type(own)
-
-    def __len__(self) -> int:
-        return len(self._value)
-
-    def __bool__(self) -> bool:
-        return len(self._value) > 0
-
-    def __getitem__(self, entry: Any) -> Any:
-        if isinstance(entry, str) and is_column(column := self._value[entry]):
-            records = isinstance(self._value, dict)
-            if not (records and len(self._value) == self._guard.size):
-                key = (self._key, len(column)) if records else self._key
-                return _Column(column, f"{self._name}[...]", key, self._guard)
-        index = getattr(self._value, "index", None)
-        if index is not None and type(self._value).__module__.startswith("pandas") and not _counts(index):
-            self._refuse("labels that are no positions")
-        reading = self._note(entry)
-        value = self._value[entry]
-        if isinstance(self._value, GuardedData) and self._value.doubt:
-            raise _Whole(self._value.doubt)
-        if reading is not None and np.ndim(value) == 0 and not isinstance(value, float | str) and _is_whole(value):
-            reading.numbers.add(int(value))
-        return value
-
-    def get(self, entry: Any, default: Any = None) -> Any:
-        """An entry of a table, as of a dict."""
-        self._note(entry)
-        return self._value.get(entry, default)
-
-    def __contains__(self, entry: Any) -> bool:
-        if not isinstance(self._value, dict):
-            self._refuse("in")
-        self._note(entry)
-        return entry in self._value
-
-    def __setitem__(self, entry: Any, value: Any) -> None:
-        """Dropped: no item reads what another one wrote."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            self._refuse(name)
-        if name in _PUBLIC:
-            public = getattr(self._value, name)
-            return public if not is_column(public) or is_plain(public, -1) else self._refuse(name)
-        if name in _ROWS and hasattr(self._value, name):
-            return _Column(_Sized(getattr(self._value, name), len(self._value)), self._name, self._key, self._guard)
-        own = self._value.data if isinstance(self._value, GuardedData) else self._value
-        if isinstance(own, Dataset) and name in vars(own):
-            return self._guard.stand_in(f"{self._name}.{name}", vars(own)[name])
-        columns = getattr(self._value, "columns", ())
-        if not (type(self._value).__module__.startswith("pandas") and name in columns):
-            self._refuse(name)
-        return self[name]
-
-    def _note(self, entry: Any) -> _Reading | None:
-        reading = getattr(_Reading.now, "reading", None)
-        if reading is None:
-            return None
-        axis = 0
-        if isinstance(entry, tuple) and not isinstance(self._value, dict):
-            while axis < len(entry) - 1 and entry[axis] == slice(None):
-                axis += 1
-            entry = entry[axis]
-        key = (self._key, axis) if axis else self._key
-        size = getattr(self._value, "shape")[axis] if axis else len(self)  # noqa: B009 (of tensors and arrays alone)
-        reading.entries.extend((key, size, each) for each in self._numbers(entry, max(size, 1)))
-        return reading
-
-    def _numbers(self, entry: Any, size: int) -> Iterator[Any]:
-        if isinstance(self._value, dict):
-            yield entry
-        elif isinstance(entry, slice):
-            yield from range(*entry.indices(size))
-        elif isinstance(entry, list | tuple | Tensor | np.ndarray) and (many := np.asarray(entry)).ndim == 1:
-            if many.dtype == bool:
-                self._refuse("a mask over all entries")
-            yield from (int(number) % size for number in many)
-        elif isinstance(entry, str):
-            yield entry
-        elif isinstance(entry, bool) or getattr(entry, "dtype", None) in (bool, torch.bool) or not _is_whole(entry):
-            self._refuse("an index that is no number, slice or list")
-        else:
-            yield int(entry) % size  # type: ignore[arg-type]  (it is a whole number)
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise _Whole(f"self.{self._name} is used as a whole ({what})")
-
-
-def _refusing(name: str) -> Callable[..., Any]:
-    def used(self: _Column, *_: Any) -> Any:
-        self._refuse(name)
-
-    return used
-
-
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
-    for _side in ("", "r"):
-        setattr(_Column, f"__{_side}{_name}__", _refusing(_name))
-for _name in ("iter", "reversed", "neg", "abs", "invert", "lt", "le", "gt", "ge", "eq", "ne", "array", "float", "int"):
-    setattr(_Column, f"__{_name}__", _refusing(_name))
-
-
-class _Sized:
-    """Rows of a column by another way, such as `iloc`, with its length."""
-
-    def __init__(self, rows: Any, size: int):
-        self._rows, self._size = rows, size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, entry: Any) -> Any:
-        return self._rows[entry]
+def _attributes(value: Any) -> dict[str, Any]:
+    """The attributes of an object, and the columns among those of its classes."""
+    inherited = {name: column for each in reversed(type(value).__mro__[:-1]) for name, column in columns_of(each)}
+    return inherited | dict(getattr(value, "__dict__", {}))
 
 
 def is_trusted(data: Any) -> bool:
@@ -406,26 +288,13 @@ def is_trusted(data: Any) -> bool:
         >>> is_trusted(Subset(TensorDataset(torch.zeros(8, 2)), [1, 2]))
         True
     """
-    if type(data).__module__ == "datasets.arrow_dataset":
+    if is_table(data):
         return data.format["type"] != "custom"
     return type(data) in _TRUSTED and all(map(is_trusted, _parts(data)))
 
 
 def _parts(data: Any) -> list[Any]:
     return [data.dataset] if type(data) is Subset else data.datasets if type(data) is ConcatDataset else []
-
-
-def _is_whole(value: Any) -> bool:
-    try:
-        operator.index(value)
-    except (TypeError, ValueError, RuntimeError):
-        return False
-    return True
-
-
-def _counts(index: Any) -> bool:
-    """Whether the labels of a frame are positions."""
-    return type(index).__name__ == "RangeIndex" and (index.start, index.step) == (0, 1)
 
 
 _FILES = "files"
@@ -438,7 +307,7 @@ def _watch_files() -> None:
     libraries = tuple({sys.prefix, sys.base_prefix})
 
     def note(event: str, given: tuple[Any, ...]) -> None:
-        reading = getattr(_Reading.now, "reading", None) if event in _OPENS else None
+        reading = getattr(Reading.now, "reading", None) if event in _OPENS else None
         if reading is None or not (event != "open" or isinstance(given[0], str | bytes | PurePath)):
             return
         path = str(given[0]) if event == "open" else event
