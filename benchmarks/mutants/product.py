@@ -32,12 +32,13 @@ from tacit.erm import DPLogisticRegression
 from tacit.errors import BudgetExceeded, TacitError
 from tacit.gradients import ClippedSum
 from tacit.noise import SecureStream, SeededStream
+from tacit.noise.discrete import choose
 from tacit.relation import Relation
 from tacit.runs import read_config, train
 from tacit.runs.canaries import CanaryLane, LaneMonitors
 from tacit.sampling import GroupedPoissonSampling, TruncatedPoissonSampling
 from tacit.standing import Standing
-from tacit.tickets import PrivateTicket, TicketPlan, choose, count_scores
+from tacit.tickets import PrivateTicket, TicketPlan, count_scores
 from tacit.tradeoff import Epsilon
 from tacit.training import Functions, fit, make_private
 

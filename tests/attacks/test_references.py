@@ -13,10 +13,9 @@ from tacit.attacks import (
     RelativeMembership,
     advantage,
     half_splits,
-    logit_confidence,
     members_at_fpr,
-    train_references,
 )
+from tacit.attacks.base import logit_confidence
 from tacit.errors import InvalidInput
 
 RECORDS = 400
@@ -128,19 +127,6 @@ def test_half_splits_put_each_record_in_half_of_the_models():
     assert np.all(np.abs(included.mean(axis=1) - 4 / 9) < 6 * 0.5 / np.sqrt(1000))
     assert np.array_equal(included, half_splits(9, 1000))
     assert not np.array_equal(included, half_splits(9, 1000, seed=1))
-
-
-def test_references_are_trained_on_their_own_records():
-    seen = []
-
-    def trainer(examples):
-        seen.append(examples[0][:, 0].astype(int).tolist())
-        return lambda inputs: np.full((len(inputs), 2), 0.5)
-
-    included = half_splits(3, RECORDS)
-    references = train_references(trainer, EXAMPLES, included)
-    assert len(references.models) == 3
-    assert seen == [np.flatnonzero(row).tolist() for row in included]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from tacit.attacks import Scores
-from tacit.audit import ESTIMATORS, Trials, audit_scores, clopper_pearson
-from tacit.audit.bounds import Estimator
+from tacit.audit import ESTIMATORS, Trials, audit_scores
+from tacit.audit.bounds import Estimator, clopper_pearson
 from tacit.errors import InvalidInput, NotABound
 from tacit.relation import Relation
 from tacit.standing import Standing

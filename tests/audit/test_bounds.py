@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from tacit.audit import band, clopper_pearson, dkw, ranks
+from tacit.audit import band
+from tacit.audit.bounds import clopper_pearson, dkw, ranks
 
 BOUNDS = [clopper_pearson, dkw, ranks, band]
 trials = st.integers(1, 3000)

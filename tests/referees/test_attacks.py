@@ -19,9 +19,10 @@ from tacit.erm.losses import HuberHinge, Logistic, Squared
 from tacit.erm.output import minimiser_sensitivity
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Gaussian, ObjectivePerturbation
+from tacit.noise.discrete import Scores, choice_mechanism, choose, log_probabilities
 from tacit.relation import Relation
 from tacit.testing.clip import contribution_bound, norm, released_sum
-from tacit.tickets import Scores, choice_mechanism, choose, count_scores, log_probabilities
+from tacit.tickets import count_scores
 from tacit.tradeoff.gaussian import gaussian_delta
 from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput
 from tests.erm.cases import LOSSES, problem

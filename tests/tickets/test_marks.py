@@ -10,10 +10,11 @@ from tacit.accounting import Ledger, accountant
 from tacit.errors import InvalidInput
 from tacit.mechanisms import alternatives
 from tacit.noise import SecureStream, SeededStream
+from tacit.noise.discrete import log_probabilities
 from tacit.relation import Relation
 from tacit.signing import Origin
 from tacit.standing import Standing
-from tacit.tickets import PrivateTicket, TicketPlan, count_scores, log_probabilities
+from tacit.tickets import PrivateTicket, TicketPlan, count_scores
 from tests.tickets.test_private import SMALL, paper_tickets
 from tests.tickets.test_tickets import data, network, ticket
 

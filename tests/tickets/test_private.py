@@ -11,8 +11,8 @@ from tacit.mechanisms import Compose, Parallel, alternatives
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tickets import PrivateTicket, Ticket, TicketPlan, iterative_tickets, spend
-from tacit.tickets.budget import Phase
+from tacit.tickets import PrivateTicket, Ticket, TicketPlan, iterative_tickets
+from tacit.tickets.budget import Phase, spend
 from tacit.tickets.iterative_pruning import data_free_ticket
 from tacit.tradeoff import Epsilon
 from tests.tickets.test_tickets import accuracy_of, data, network, ticket

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import InvalidInput
+from tacit.noise.discrete import log_probabilities
 from tacit.relation import Relation
-from tacit.tickets import count_scores, log_probabilities, paper_scores
+from tacit.tickets import count_scores, paper_scores
 from tacit_papers.lottery_ticket.choice import explain
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE

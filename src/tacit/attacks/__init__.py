@@ -1,6 +1,6 @@
 """Membership inference attacks on models given as callables."""
 
-from tacit.attacks.base import Attack, Examples, Model, Scores, class_probabilities, logit_confidence
+from tacit.attacks.base import Attack, Examples, Model, Scores
 from tacit.attacks.metrics import (
     Overlap,
     advantage,
@@ -23,7 +23,7 @@ from tacit.attacks.reference_attacks import (
     attack_named,
     shadow_splits,
 )
-from tacit.attacks.reference_models import Recipe, References, Trainer, half_splits, train_references
+from tacit.attacks.reference_models import Recipe, References, half_splits
 from tacit.attacks.stacked_training import Stack, train_stacked
 from tacit.attacks.threshold_attacks import (
     Entropy,
@@ -56,15 +56,12 @@ __all__ = [
     "Scores",
     "ShadowModels",
     "Stack",
-    "Trainer",
     "advantage",
     "approximate_bound",
     "attack_named",
-    "class_probabilities",
     "error_rates",
     "gaussian_bound",
     "half_splits",
-    "logit_confidence",
     "members_at_fpr",
     "overlaps",
     "ppv",
@@ -72,6 +69,5 @@ __all__ = [
     "record_losses",
     "roc",
     "shadow_splits",
-    "train_references",
     "train_stacked",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
@@ -100,10 +100,6 @@ class Recipe:
         return hashlib.sha256(settings.encode() + np.packbits(included).tobytes()).hexdigest()
 
 
-Trainer = Callable[[Examples], Model]
-"""Trains a model on examples, as the attacker assumes that the attacked model was trained."""
-
-
 @dataclass(frozen=True)
 class References:
     """Models trained on known parts of the records that will be scored.
@@ -158,17 +154,3 @@ def half_splits(models: int, records: int, *, seed: int = 0) -> np.ndarray:
     models, records = check.count("models", models), check.count("records", records)
     order = np.random.default_rng(check.count("seed", seed, minimum=0)).random((models, records)).argsort(axis=0)
     return order < models // 2
-
-
-def train_references(trainer: Trainer, examples: Examples, included: np.ndarray) -> References:
-    """Models trained one after another, each on its part of `examples`; `train_stacked` trains many at a time.
-
-    Example:
-        >>> uniform = lambda examples: lambda inputs: np.full((len(inputs), 2), 0.5)
-        >>> examples = np.zeros((4, 3)), np.array([0, 1, 0, 1])
-        >>> train_references(uniform, examples, half_splits(2, 4)).confidences(examples)[0]
-        array([0., 0., 0., 0.])
-    """
-    inputs, labels = np.asarray(examples[0]), np.asarray(examples[1])
-    rows: Iterable[np.ndarray] = np.asarray(included)
-    return References([trainer((inputs[row], labels[row])) for row in rows], included)

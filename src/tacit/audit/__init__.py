@@ -1,6 +1,6 @@
 """Audits: lower bounds on the leakage of a mechanism or model, in the same object as the accountants' upper bounds."""
 
-from tacit.audit.bounds import ESTIMATORS, ErrorBand, band, clopper_pearson, dkw, ranks
+from tacit.audit.bounds import ESTIMATORS, band
 from tacit.audit.canaries import (
     AllocationLikelihoodRatio,
     CanaryAudit,
@@ -9,7 +9,7 @@ from tacit.audit.canaries import (
 )
 from tacit.audit.foreign_trainer import replay_trainer
 from tacit.audit.insertion_canaries import InsertionCanaries, audit_foreign_scores
-from tacit.audit.noise_monitor import ALARM, NoiseMonitor
+from tacit.audit.noise_monitor import NoiseMonitor
 from tacit.audit.one_run_audit import (
     audit_one_run,
     audit_one_run_curve,
@@ -19,7 +19,6 @@ from tacit.audit.one_run_audit import (
 )
 from tacit.audit.results import AuditResult, Finding, Report, Trials
 from tacit.audit.run import (
-    CanaryRun,
     audit_multisplit,
     audit_normal,
     audit_scores,
@@ -30,14 +29,11 @@ from tacit.audit.run import (
 from tacit.audit.sampler_monitor import AllocationMonitor, GroupMonitor, SamplerMonitor
 
 __all__ = [
-    "ALARM",
     "ESTIMATORS",
     "AllocationLikelihoodRatio",
     "AllocationMonitor",
     "AuditResult",
     "CanaryAudit",
-    "CanaryRun",
-    "ErrorBand",
     "Finding",
     "GroupMonitor",
     "GroupedLikelihoodRatio",
@@ -54,14 +50,11 @@ __all__ = [
     "audit_one_run_curve",
     "audit_scores",
     "band",
-    "clopper_pearson",
-    "dkw",
     "guessed_right",
     "normal_points",
     "one_run",
     "one_run_curve_refutes",
     "one_run_p_value",
-    "ranks",
     "replay_trainer",
     "separation",
 ]

@@ -72,11 +72,6 @@ def dense_masks(model: nn.Module, names: Sequence[str]) -> Masks:
     return {name: torch.ones_like(value) for name, value in model.named_parameters() if name in names}
 
 
-def densities(names: Sequence[str], shares: Mapping[str, float], rounds: int) -> dict[str, float]:
-    """Share of each layer's weights that `rounds` rounds of `by_magnitude` leave, up to rounding."""
-    return {name: (1.0 - shares[name]) ** rounds for name in names}
-
-
 def random_masks(model: nn.Module, kept: Mapping[str, float], generator: torch.Generator) -> Masks:
     """Uniformly random masks that keep the share `kept` of each layer; they touch no data.
 

@@ -82,11 +82,6 @@ class Ticket:
         return sum(float(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks)
 
     @property
-    def sparsity(self) -> float:
-        """Pruned weights over all weights that may be pruned: 1 - density."""
-        return 1.0 - self.density
-
-    @property
     def trusted(self) -> bool:
         """Whether it was made here, or loaded as this user's key signed it."""
         return self.origin is None or self.origin.trusted
