@@ -29,3 +29,19 @@ class Relation(StrEnum):
     def parse(cls, value: object) -> "Relation":
         """The relation named by `value`; raises `InvalidInput` with the list and the nearest name."""
         return cls(check.choice("relation", value, [member.value for member in cls]))
+
+
+def unit_in_words(unit: str, record: str = "") -> str:
+    """A privacy unit in words for a file.
+
+    Args:
+        unit: as a ledger has it.
+        record: what one record is, where that was stated.
+
+    Example:
+        >>> unit_in_words("record"), unit_in_words("household")
+        ("one person's record", 'one household')
+    """
+    known = {"record": f"one record ({record})" if record else "one person's record"}
+    known["user"] = "all records of one person"
+    return known.get(unit, f"one {unit}")

@@ -67,6 +67,19 @@ def test_one_number_comes_first_then_four_facts_and_all_else_is_folded(tmp_path)
     assert html.count("<details>") == html.count("</details>")
 
 
+def test_the_first_page_files_the_release_and_states_delta_and_how_often(tmp_path):
+    html = html_of(tmp_path, about={"owner": "Clinic & Sons", "unit": "one patient", "date": "2026-02-03"})
+    first = html[: html.index("<details>")]
+    headline = first[first.index('<section class="headline') : first.index("</section>")]
+    assert "at δ = 1e-05, for one record (one patient), released once" in headline
+    for heading, told in (("Owner", "Clinic &amp; Sons"), ("Date", "2026-02-03"), ("Data version", "not stated")):
+        assert re.search(rf"<dt>{heading}</dt><dd[^>]*>{told}</dd>", first)
+    assert "for one person's record, released once" in html_of(tmp_path).replace("&#39;", "'")
+    text = card_markdown(card_table(a_card(about={"owner": "Clinic"})))
+    assert "Owner: Clinic" in text
+    assert "Purpose: not stated" in text
+
+
 def test_accountants_that_say_nothing_are_folded_away_from_those_that_do(tmp_path):
     ledger = a_ledger()
     html = html_of(tmp_path, ledger=ledger, account=account(ledger, delta=1e-5))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tacit.accounting import Account, Ledger, account, exact_steps
+from tacit.accounting import Account, Fact, How, Ledger, account, exact_steps
 from tacit.accounting.registry import ask
 from tacit.mechanisms import Gaussian
 from tacit.relation import Relation
@@ -125,4 +125,18 @@ def test_of_training_the_allowance_for_rounding_is_said():
 def test_nothing_is_assumed_only_where_no_sentence_is_either():
     ledger = Ledger()
     assert dict(words.known_by_kind(ledger.facts))["assumed"] == "nothing"
-    assert dict(words.known_by_kind(ledger.facts, 4))["assumed"] == "no fact; 4 sentences under Assumptions"
+    sentences = ["n is public.", "No person appears twice."]
+    told = dict(words.known_by_kind(ledger.facts, [*sentences, "Taken as public: a table"]))
+    assert told["assumed"] == "Taken as public: a table; 2 sentences under Assumptions"
+    assert dict(words.known_by_kind(ledger.facts, sentences))["assumed"] == "no fact; 2 sentences under Assumptions"
+
+
+def test_declarations_stand_in_their_own_words():
+    ledger = Ledger()
+    ledger.begin(Fact("unit", How.DECLARED, says="one row is one patient"), Fact("batches", How.ENFORCED))
+    told = dict(words.known_by_kind(ledger.facts))
+    assert told == {
+        "verified": "1 fact enforced or checked: batches",
+        "declared": "one row is one patient",
+        "assumed": "nothing",
+    }

@@ -208,6 +208,7 @@ def train_command(
     from tacit.reports import account_table, audit_table
     from tacit.reports.card import summary
     from tacit.reports.words import OUTSIDE
+    from tacit.runs.run_signature import STATEMENT
 
     console = screen()
     if verbose:
@@ -217,7 +218,9 @@ def train_command(
     for line in (*summary(run.card), total_sentence(run.budget)):
         console.print(line, soft_wrap=True, markup=False, highlight=False)
     more = "" if verbose else "; tacit account RUN lists every accountant, and --verbose prints them at the end"
-    console.print(f"Card: {run.folder / 'card.html'} (tacit statement RUN signs a statement{more})", soft_wrap=True)
+    signed = run.folder / STATEMENT
+    told = f"statement: {signed}" if signed.is_file() else "tacit statement RUN signs a statement"
+    console.print(f"Card: {run.folder / 'card.html'} ({told}{more})", soft_wrap=True)
 
 
 def _followed(

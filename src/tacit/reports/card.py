@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 from tacit import check
 from tacit.accounting import Account, Ledger, Result
 from tacit.audit import AuditResult
+from tacit.relation import unit_in_words
 from tacit.reports import words
 from tacit.serialization import json_text, plain_values, write_text
 from tacit.standing import Standing
+from tacit.statement.subject import filed
 from tacit.tradeoff import TradeOff
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class Card:
         settings: what the run was configured with, single values only.
         versions: of the programs that ran.
         wall_seconds: from start to card, by `coarse_seconds`.
+        about: data, owner, contact, purpose, date and more, by the names of `tacit.statement.Subject`.
 
     Raises:
         InvalidInput: no `test` metric, unknown training curves, a setting that is not a single value or is a seed.
@@ -78,6 +81,7 @@ class Card:
     versions: Mapping[str, str] = field(default_factory=dict)
     title: str = "Privacy card"
     measure: str = "accuracy"
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check.choice("measure", self.measure, words.MEASURES)
@@ -111,6 +115,7 @@ def card_table(card: Card) -> dict[str, Any]:
     return plain_values(
         {
             "title": card.title,
+            "about": dict(card.about),
             "dataset": card.dataset,
             "records": card.records,
             "model": card.model,
@@ -226,6 +231,7 @@ def environment() -> Environment:
 
 
 def _context(card: Card) -> dict[str, Any]:
+    protected = unit_in_words(card.ledger.unit, str(card.about.get("unit", "")))
     sentence, detail = words.headline(card.account.results, card.ledger.unit)
     results = words.by_trust(card.account.results)
     standing = results[0].tradeoff.standing if results else None
@@ -239,10 +245,12 @@ def _context(card: Card) -> dict[str, Any]:
         "number": words.headline_number(card.account.results),
         "guaranteed": words.guarantee(results),
         "found": words.strongest(card.audits),
-        "known": words.known_by_kind(card.ledger.facts, len(card.ledger.assumptions)),
+        "known": words.known_by_kind(card.ledger.facts, card.ledger.assumptions),
+        "filed": filed(card.about),
+        "terms": words.terms(card.account.results, protected),
+        "protected": protected,
         "reserve": words.reserve(card.leaks),
         "standing": standing,
-        "rests_on": words.rests_on(card.ledger),
         "facts": words.fact_rows(card.ledger.facts),
         "best": results[0] if standing is Standing.PROVEN else None,
         "scope": words.scope(card.ledger.scope),
@@ -346,9 +354,6 @@ def _figures(drawn: Sequence[Result], card: Card) -> dict[str, Any]:
     }
 
 
-_PUBLIC = "Taken as public: "
-
-
 def summary(card: Card) -> list[str]:
     """Epsilon with standing and delta, the test result against the constant answer, the strongest attack, and the rest.
 
@@ -374,7 +379,7 @@ def _lines(card: Card) -> Iterator[str]:
     if said := card.held_out.get("says"):
         yield f"{said} The guarantee covers neither test results nor attacks."
     for sentence in card.ledger.assumptions:
-        if sentence.startswith(_PUBLIC):
+        if sentence.startswith(words.PUBLIC):
             yield sentence
     if card.leaks:
         yield words.reserve(card.leaks)

@@ -8,9 +8,11 @@ from typing import Any
 
 from tacit import check
 from tacit.budget.forms import TIMING, TRUST, Stated, nist_claims
+from tacit.relation import unit_in_words
 from tacit.reports import words
 from tacit.serialization import json_text, write_text
 from tacit.standing import Standing
+from tacit.statement.subject import filed
 
 FORMS = {".md": "Markdown", ".json": "claims of NIST SP 800-226"}
 """Ending of an exported file -> what it holds."""
@@ -53,7 +55,8 @@ def card_markdown(table: Table, *, reserve: str = "") -> str:
     """The card as Markdown: headline, four facts, then every table; characters that Markdown reads are escaped."""
     check_card(table)
     lines = [f"# {_escaped(table['model'])} on {_escaped(table['dataset'])}", "", _escaped(table["method"]), ""]
-    lines += [f"**{_escaped(_parameters(table))}**", "", *([_escaped(reserve), ""] if reserve else [])]
+    lines += [f"{heading}: {_escaped(told)}  " for heading, told in filed(table.get("about", {}))]
+    lines += ["", f"**{_escaped(_parameters(table))}**", "", *([_escaped(reserve), ""] if reserve else [])]
     for heading, rows in _sections(table):
         lines += [f"## {heading}", ""]
         if rows:
@@ -110,7 +113,10 @@ def _sections(table: Table) -> list[tuple[str, list[list[str]]]]:
         ["guarantee", _parameters(table)],
         *([["checked", words.checked(table["checked"])]] if table.get("checked") else []),
         ["scope", _scope(table)],
-        ["protected", f"every {table['unit']}, {words.NEIGHBOURS[_relation(table)].format(unit=table['unit'])}"],
+        [
+            "protected",
+            f"{_protected(table)}, {words.NEIGHBOURS[_relation(table)].format(unit=table['unit'])}",
+        ],
         [
             table["measure"],
             f"{_number(metrics.get('test'))}; without privacy {_number(metrics.get('nonprivate_test'))}",
@@ -146,6 +152,8 @@ def check_card(table: Table) -> None:
     for name in ("guarantees", "audits", "mechanisms", "assumptions", "leaks", "unsafe"):
         check.instance(name, table[name], list, "one as in card.json")
     check.instance("metrics", table["metrics"], Mapping, "one as in card.json")
+    about = check.instance("about", table.get("about", {}), Mapping, "one as in card.json")
+    check.instance("facts of about", about.get("facts", []), list, "one as in card.json")
     if table.get("checked") is not None:
         words.checked(check.instance("checked", table["checked"], Mapping, "one as in card.json"))
     for name, keys in (("guarantees", _GUARANTEE), ("audits", _AUDIT), ("mechanisms", ("type",)), ("facts", _FACT)):
@@ -175,6 +183,10 @@ def _best(table: Table) -> Table | None:
 
 def _scope(table: Table) -> str:
     return words.scope(str(table["scope"])) if "scope" in table else _UNKNOWN  # Absent before scopes.
+
+
+def _protected(table: Table) -> str:
+    return unit_in_words(table["unit"], str(table.get("about", {}).get("unit") or ""))
 
 
 def _relation(table: Table) -> Any:

@@ -209,6 +209,15 @@ def headline_number(results: Sequence[Result]) -> tuple[str, str] | None:
     return f"≤ {found}", f"chance that a member is found, at {chance} false alarms (blind guessing: {chance})"
 
 
+def terms(results: Sequence[Result], protected: str) -> str:
+    """Epsilon with its delta, for whom and for how many releases, of a proven guarantee; empty for any other."""
+    best = by_trust(results)[0] if results else None
+    if best is None or best.tradeoff.standing is not Standing.PROVEN or math.isinf(best.epsilon):
+        return ""
+    number = f"{guarantee(results)} at δ = {best.delta:g}, for {protected}, released once"
+    return f"{number}: a further release about the same people adds to it."
+
+
 def guarantee(results: Sequence[Result]) -> str:
     """Epsilon of the best result with its sign, or "none"."""
     if not results:
@@ -244,6 +253,8 @@ def reserve(leaks: Sequence[str]) -> str:
     return f"The guarantee does not cover statistics read from the data without a privacy cost: {'; '.join(leaks)}."
 
 
+PUBLIC = "Taken as public: "
+"""How an assumption begins that names a value taken as public."""
 KINDS = ("verified", "declared", "assumed")
 """Kinds of facts on a card, in its order."""
 UNSTATED = "a stored run that states no facts: run it again with this version"
@@ -294,20 +305,30 @@ def fact_rows(facts: Iterable[Fact]) -> list[tuple[str, str, str]]:
     return [(kind, FACTS[fact.id], _known_by(fact)) for kind in KINDS for fact in known if _kind(fact) == kind]
 
 
-def known_by_kind(facts: Iterable[Fact], assumptions: int = 0) -> list[tuple[str, str]]:
-    """(kind, what) of "verified", "declared" and "assumed": how many facts, and in short which; none is said too."""
-    known = list(facts)
-    rows = []
-    for kind in KINDS:
-        names = [fact.id.replace("_", " ") for fact in known if _kind(fact) == kind]
-        rows.append((kind, f"{_counted(len(names), 'fact')}: {', '.join(names)}" if names else "nothing"))
-    if assumptions:
-        kind, told = rows[-1]
-        rows[-1] = (
-            kind,
-            f"{'no fact' if told == 'nothing' else told}; {_counted(assumptions, 'sentence')} under Assumptions",
+def known_by_kind(facts: Iterable[Fact], assumptions: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """(kind, what) of "verified", "declared" and "assumed"; that there is none is said too.
+
+    Verified facts are named in short. What is declared, assumed or taken as public stands in its own words; the other
+    sentences that a ledger assumes are counted.
+
+    Args:
+        facts: of the ledger.
+        assumptions: of the ledger.
+    """
+    told: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for fact in facts:
+        kind = _kind(fact)
+        told[kind].append(fact.id.replace("_", " ") if kind == "verified" else _told(fact))
+    public = [sentence for sentence in assumptions if sentence.startswith(PUBLIC)]
+    told["assumed"] += public
+    rows = {kind: "; ".join(each) for kind, each in told.items()}
+    if told["verified"]:
+        rows["verified"] = (
+            f"{_counted(len(told['verified']), 'fact')} enforced or checked: {', '.join(told['verified'])}"
         )
-    return rows
+    if others := len(assumptions) - len(public):
+        rows["assumed"] = f"{rows['assumed'] or 'no fact'}; {_counted(others, 'sentence')} under Assumptions"
+    return [(kind, said or "nothing") for kind, said in rows.items()]
 
 
 def _kind(fact: Fact) -> str:

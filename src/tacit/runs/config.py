@@ -19,12 +19,21 @@ from tacit.attacks import ATTACKS
 from tacit.data.image_folder import images_in
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
-from tacit.runs.settings import LOOP_SETTINGS, METHOD_SETTINGS, SHORT_FORMS, TableConfig, known, setting, table_config
+from tacit.runs.settings import (
+    LOOP_SETTINGS,
+    METHOD_SETTINGS,
+    SHORT_FORMS,
+    STATEMENT_SETTINGS,
+    TableConfig,
+    known,
+    setting,
+    table_config,
+)
 from tacit.tradeoff import Epsilon
 
 PRESETS = Path(__file__).parent / "presets"
-SECTIONS: dict[str, type] = LOOP_SETTINGS | METHOD_SETTINGS
-"""Every section by name: those of the training loop and those of the methods."""
+SECTIONS: dict[str, type] = LOOP_SETTINGS | STATEMENT_SETTINGS | METHOD_SETTINGS
+"""Every section by name: those of the training loop, of the statement and of the methods."""
 CHOICES = {
     "model": ("linear", "mlp", "convnet", "text", "recommender"),
     "optimizer": ("sgd", "adam", "adam_bc", "adagrad"),
@@ -300,7 +309,7 @@ RECIPES = {
 
 _KEEPS = frozenset(
     {"epsilon", "delta", "relation", "unsafe_seed", "strict", "attacks", "confidence", "max_physical_batch_size"}
-    | {"name", "test_records", "test_epsilon", "unsafe_test_metrics"}
+    | {"name", "test_records", "test_epsilon", "unsafe_test_metrics", "statement"}
 )
 """Settings that say what is promised and measured, not how it is trained."""
 _LOW = 1.5  # the epsilon up to which fewer and smaller steps are better

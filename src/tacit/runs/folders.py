@@ -19,6 +19,7 @@ from tacit.runs.run_signature import CONFIG, MODEL, SIGNATURE, SIGNED, STATEMENT
 from tacit.serialization import write_bytes
 from tacit.statement import Subject
 from tacit.statement.document import read_bounded
+from tacit.statement.subject import plain_name
 from tacit.statement.writing import signed_statement
 
 _DELTA = 1e-5  # of the statement of a ledger
@@ -168,7 +169,7 @@ def write_statement(
         raise check.fail("RUN", "a finished run of this user", got, "Its author writes its statement.")
     card, path = run.own_card, out or folder / STATEMENT
     known = card.get("about") or {}
-    subject = Subject(**{"dataset": card["dataset"], **known, **(about or {})})
+    subject = Subject(**{"dataset": plain_name(card["dataset"]), **known, **(about or {})})
     given = {"audits": card["audits"], "checked": card.get("checked"), "model": run.seal.found.get(MODEL, "")}
     content = signed_statement(
         "run",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -19,7 +20,7 @@ from tacit.accounting.claims import claim_of
 from tacit.audit import AuditResult
 from tacit.budget import DatasetBudget
 from tacit.data import Dataset
-from tacit.errors import TrainingMisuse
+from tacit.errors import TacitError, TrainingMisuse
 from tacit.locking import locked, remove_lock
 from tacit.noise import compiled
 from tacit.reports import Card, coarse_seconds, write_card
@@ -27,6 +28,7 @@ from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import calibration_of, constant_test, decision_metrics, metric_of
 from tacit.runs.features import featured
+from tacit.runs.folders import write_statement
 from tacit.runs.followers import join
 from tacit.runs.held_out import (
     SWITCH,
@@ -259,13 +261,24 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         versions=_versions(),
         # How long a search took would tell how many trials it made.
         wall_seconds=0.0 if method.hides_time else coarse_seconds(time.perf_counter() - started),
+        about=config.section("statement").about(dataset.name),
     )
     write_preprocessing(folder, config, dataset)
     others = {name: digest for name, digest in digests_of(folder).items() if name not in (CARD, PAGE)}
     write_card(card, folder, digests=others)
     sign_run(folder, config.model)
     _remove_states(folder)
+    if "statement" in config.sections:
+        _state(folder)
     return Run(folder, card, answers, audits, charged.dataset)
+
+
+def _state(folder: Path) -> None:
+    """Write the statement of a run that is finished; it stays finished where that fails."""
+    try:
+        write_statement(folder)
+    except (TacitError, OSError) as error:
+        warnings.warn(f"no statement was written: {error} `tacit statement {folder}` writes it.", RuntimeWarning, 2)
 
 
 def _test_metrics(

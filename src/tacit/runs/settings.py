@@ -290,6 +290,50 @@ class VariationalSettings:
             check.positive(f"{name} of [vi]", getattr(self, name))
 
 
+@dataclass(frozen=True)
+class StatementSettings:
+    """The [statement] section: what the card and the statement of a run say of their subject.
+
+    Where it is given, the statement is written at the end of the run.
+    """
+
+    dataset: str | None = setting(None, "Name of the data; that of the data set by default.")
+    version: str | None = setting(None, "Of the data, such as a date or a digest.")
+    facts: tuple[str, ...] = setting((), "What is public about the data, a list of sentences.")
+    unit: str | None = setting(None, "What one record is, such as 'one patient'.")
+    owner: str | None = setting(None, "Who answers for the data.")
+    contact: str | None = setting(None, "How to reach them.")
+    purpose: str | None = setting(None, "What the model is for.")
+    date: str | None = setting(None, "Of the release, as YYYY-MM-DD; that of the end of the run by default.")
+
+    def __post_init__(self) -> None:
+        if self.given():
+            self.about("data")
+
+    def given(self) -> dict[str, Any]:
+        """What was stated."""
+        return {name: value for name, value in vars(self).items() if value not in (None, ())}
+
+    def about(self, dataset: str) -> dict[str, Any]:
+        """What was stated, with the date.
+
+        Args:
+            dataset: name of the data where none was stated.
+
+        Raises:
+            InvalidInput: a text or date is none that a statement can hold.
+        """
+        from tacit.statement import Subject
+        from tacit.statement.subject import plain_name
+
+        check.instance("facts of [statement]", self.facts, tuple, "a list of sentences")
+        stated: dict[str, Any] = {"dataset": plain_name(dataset)} | self.given()
+        return Subject(**stated).about()
+
+
+STATEMENT_SETTINGS: dict[str, type] = {"statement": StatementSettings}
+"""The section of the statement, by name."""
+
 METHOD_SETTINGS: dict[str, type] = {
     "gradient": GradientSettings,
     "input": InputSettings,

@@ -6,20 +6,11 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from tacit.relation import unit_in_words
 from tacit.standing import downward, leakage, upward
 from tacit.statement.checking import Finding, Verdict
+from tacit.statement.subject import filed
 
-UNITS = {"record": "one person's record", "user": "all records of one person"}
-"""Privacy units in words for a file."""
-_ABOUT = {
-    "dataset": "Data",
-    "version": "Version of the data",
-    "unit": "One record is",
-    "owner": "Owner",
-    "contact": "Contact",
-    "purpose": "Purpose",
-    "date": "Date",
-}
 _STYLE = """
 body { font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
 body { color: #1b1b1b; background: #fff; }
@@ -29,7 +20,7 @@ table { border-collapse: collapse; width: 100%; }
 td, th { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #ddd; }
 td, th { overflow-wrap: anywhere; }
 th { width: 13rem; }
-@media (max-width: 40rem) { th { width: 8rem; } }
+@media (max-width: 40rem) { th, td { display: block; width: auto; } th { border: 0; padding-bottom: 0; } }
 .valid { color: #14632b; }
 .contradicted { color: #a11212; font-weight: 700; }
 .not { color: #7a5200; }
@@ -52,14 +43,12 @@ def statement_page(payload: dict[str, Any], findings: Sequence[Finding]) -> str:
     """
     worst = max((finding.verdict for finding in findings), default=Verdict.VALID)
     subject, stated = payload["subject"], payload["guarantee"]
-    about = [(heading, subject.get(name)) for name, heading in _ABOUT.items()]
-    about += [(("Known of the data", fact)) for fact in subject.get("facts", ())]
-    about.append(("Statement", f"number {subject['sequence']}"))
+    about = [*filed(subject), ("Statement", f"number {subject['sequence']}")]
     parts = [
         f"<h1>Privacy statement: {escape(str(subject['dataset']))}</h1>",
         f'<p class="{_class(worst)}">Checked here: {worst.words}.</p>',
-        *(f"<p>{escape(_promise(row, stated))}</p>" for row in stated["at"]),
-        _table("What it is about", (pair for pair in about if pair[1])),
+        *(f"<p>{escape(_promise(row, payload))}</p>" for row in stated["at"]),
+        _table("What it is about", about),
         _table("What is declared or assumed", _declared(payload["facts"])),
         _table("Attacks on the model", (_attack(row) for row in payload["evidence"]["audits"])),
         _table("Verdict on every field", ((f.field, f"{f.verdict.words}: {f.says}") for f in findings)),
@@ -69,8 +58,9 @@ def statement_page(payload: dict[str, Any], findings: Sequence[Finding]) -> str:
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
 
 
-def _promise(row: dict[str, Any], stated: dict[str, Any]) -> str:
-    unit = UNITS.get(stated["unit"], f"one {stated['unit']}")
+def _promise(row: dict[str, Any], payload: dict[str, Any]) -> str:
+    stated = payload["guarantee"]
+    unit = unit_in_words(stated["unit"], str(payload["subject"].get("unit") or ""))
     epsilon = leakage(float(row["epsilon"]), stated["standing"])
     return (
         f"Whoever sees what was released learns about {unit} at most what epsilon {epsilon} with delta "

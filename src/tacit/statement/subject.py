@@ -79,6 +79,43 @@ class Subject:
         return {name: list(value) if name == "facts" else value for name, value in table.items() if value}
 
 
+_HEADINGS = {
+    "dataset": "Data",
+    "version": "Data version",
+    "unit": "One record is",
+    "owner": "Owner",
+    "contact": "Contact",
+    "purpose": "Purpose",
+    "date": "Date",
+}
+
+
+def filed(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The rows of a page for a file: what was stated of a subject, and that the rest was not.
+
+    Args:
+        about: by the names of `Subject`.
+
+    Example:
+        >>> filed({"dataset": "digits", "facts": ["1,797 records"]})[0], filed({})[-1]
+        (('Data', 'digits; 1,797 records'), ('Date', 'not stated'))
+    """
+    given = {name: str(about.get(name) or "") for name in _HEADINGS}
+    given["dataset"] = "; ".join(filter(None, [given["dataset"], *map(str, about.get("facts") or ())]))
+    return [(heading, given[name] or "not stated") for name, heading in _HEADINGS.items()]
+
+
+def plain_name(name: str) -> str:
+    r"""`name` on one line, without the characters that no subject may hold.
+
+    Example:
+        >>> plain_name("my\ttable\u202e")
+        'my table'
+    """
+    shown = "".join(letter for letter in " ".join(name.split()) if unicodedata.category(letter) not in _HIDDEN)
+    return shown[:_LONGEST] or "data"
+
+
 def _plain(name: str, value: object) -> str:
     text = unicodedata.normalize("NFC", check.instance(name, value, str, "a text"))
     if len(text) > _LONGEST:
