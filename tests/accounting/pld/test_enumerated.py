@@ -30,10 +30,8 @@ def _exact(scale: float, shift: int, steps: int, epsilon: float) -> mpmath.mpf:
     return mpmath.fsum(p * -mpmath.expm1(epsilon - losses[k]) for k, p in law.items() if losses[k] > epsilon)
 
 
-@pytest.mark.slow_cases
 @pytest.mark.parametrize("scale", [0.30078125, 0.06, 0.7, 1.234])
-@pytest.mark.parametrize("shift", [1, 2])
-@pytest.mark.parametrize("steps", [2, 3])
+@pytest.mark.parametrize(("shift", "steps"), [(1, 2), (2, 3)])
 def test_an_epsilon_at_a_loss_is_bracketed_however_heavy_its_atom(scale: float, shift: int, steps: int) -> None:
     """The atom outweighs all losses above it, so the rounding of its own loss decides about delta's last digits."""
     with mpmath.workdps(50):

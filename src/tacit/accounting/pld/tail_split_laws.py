@@ -27,6 +27,8 @@ from tacit.accounting.pld.step_cumulants import (
 )
 from tacit.mechanisms.pairs.base import exponential_tilt
 
+_LOG_UNIT = -37.0  # e^-37 < 2^-53
+_RAREST = -690.0  # log of the share of tail losses at a tilt from which their odds leave the normal doubles.
 _LIGHT = 1e-25  # Tilted mass of an atom below which it is dropped, and added to the error.
 
 
@@ -217,6 +219,8 @@ class TailSum(LossSum):
 
     def __init__(self, split_steps: Sequence[SplitStep], plain: Sequence[StepCumulant], theta: float, largest: float):
         self.split_steps, self.plain, self.theta, self.largest = split_steps, plain, theta, largest
+        if self._logs(theta)[1] < _RAREST:
+            raise Unsuitable
         step = 1e-3 * min(theta, largest - theta)
         below, value, above = (self.log_moment(theta + k * step) for k in (-1, 0, 1))
         self.variance = max((above - 2 * value + below) / step**2, 0.0)
@@ -227,8 +231,8 @@ class TailSum(LossSum):
 
     def log_moment(self, theta: float) -> float:
         """Return log E_P e^{theta L} of one step."""
-        base, rise = self._logs(theta)
-        return base + _log_expm1(rise)
+        base, log_rise = self._logs(theta)
+        return base + _log_expm1(log_rise)
 
     def _rounding(self) -> float:
         """Return a bound on the error of `log_moment` at the tilt: the core's, and that of the rise, relative to it."""
@@ -240,13 +244,14 @@ class TailSum(LossSum):
         return found
 
     def _logs(self, theta: float) -> tuple[float, float]:
+        """Return log prod c^T, and log sum T log(1 + j / c), which no rarity of tail losses turns into zero."""
         base = sum(part.steps * part.log_moment(theta) for part in self.plain)
-        rise = 0.0
+        log_rise = -np.inf
         for step_kind in self.split_steps:
             core, tail = step_kind.log_moments(theta)
             base += step_kind.steps * core
-            rise += step_kind.steps * float(np.logaddexp(0.0, tail - core))
-        return base, rise
+            log_rise = np.logaddexp(log_rise, np.log(step_kind.steps) + _log_softplus(tail - core))
+        return base, float(log_rise)
 
     def log_moment_bound(self, theta: float) -> float:
         """Return an upper bound on it: with c and j larger by a factor, it grows by its power of the steps."""
@@ -261,7 +266,7 @@ class TailSum(LossSum):
             rise += step_kind.steps * np.logaddexp(0.0, tail - core + step_kind.log_decay(t))
         _, largest = self._logs(self.theta)
         with np.errstate(divide="ignore"):
-            fall = rise + np.log(-np.expm1(-rise)) - _log_expm1(largest)
+            fall = np.array([_log_expm1(each) for each in np.log(rise)]) - _log_expm1(largest)
         return sum((part.steps * part.log_decay(t) for part in self.plain), fall)
 
     def transform(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -335,5 +340,12 @@ class _Difference:
             return np.where(large, whole - core, core * np.expm1(np.where(large, 0.0, self._rise)))
 
 
-def _log_expm1(x: float) -> float:
-    return x + float(np.log(-np.expm1(-x))) if x > 0 else -np.inf
+def _log_softplus(x: float) -> float:
+    """Log log(1 + e^x), which is x to the last digit where e^x is below a unit."""
+    return x if x < _LOG_UNIT else float(np.log(np.logaddexp(0.0, x)))
+
+
+def _log_expm1(log_x: float) -> float:
+    """log(e^x - 1) of log x."""
+    x = float(np.exp(log_x))
+    return log_x if log_x < _LOG_UNIT else x + float(np.log(-np.expm1(-x)))
