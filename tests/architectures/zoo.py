@@ -207,7 +207,9 @@ ARCHITECTURES = [
         "DebertaV2ForSequenceClassification",
         classes,
         labelled_texts,
-        **_BERT | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+        # Its default loss is a mean over the rows whose label is not negative, a private number.
+        **_BERT
+        | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "problem_type": "single_label_classification"},
     ),
     _text("GPT2LMHeadModel", causal, **_GPT2),
     _text(
