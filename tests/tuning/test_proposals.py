@@ -19,7 +19,7 @@ RANGES = {"learning_rate": (0.05, 2.0), "batch_size": (16, 128), "clip_norm": [0
 def test_proposals_lie_in_their_ranges_and_repeat():
     one, other = (propose(RANGES, count=16) for _ in range(2))
     assert one == other
-    assert one.size == 16
+    assert len(one.settings) == 16
     assert all(0.05 <= each["learning_rate"] <= 2.0 and each["clip_norm"] in (0.5, 1.0) for each in one.settings)
     assert all(isinstance(each["batch_size"], int) and 16 <= each["batch_size"] <= 128 for each in one.settings)
 

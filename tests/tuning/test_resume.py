@@ -19,7 +19,7 @@ from tacit.runs.builders import dataset_of
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.tuning import Space, resume_tuning, tune
-from tacit.tuning.plan import plan_search
+from tacit.tuning.plan import Asked
 from tacit.tuning.trials import Standings, best_trial, chosen_trial
 from tacit.tuning.tune import INTERRUPTED, SearchMethod
 
@@ -171,7 +171,7 @@ def test_other_records_and_another_seed_are_refused(tmp_path, monkeypatch):
 def test_a_fixed_number_of_trials_costs_its_target_in_both_branches(monkeypatch, method):
     monkeypatch.setattr("tacit.tuning.plan.smallest", smallest)
     config = read_config("digits", {"epsilon": 3.0, "batch_size": 20, "epochs": 10.0})
-    found = plan_search(config, Space(SPACE), 3, Epsilon(3.0, 1e-5), 2000, selection=method, private=True)
+    found = Asked(Space(SPACE), Epsilon(3.0, 1e-5), 3, method, "private", 0.1).plan(config, 2000)
     assert found.trials == 3
     for branch in found.mechanism.branches:
         assert 2.99 < float(accountant("pld")(branch).epsilon(1e-5)) <= 3.0

@@ -21,7 +21,7 @@ from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training.holdout import OWN_COIN
 from tacit.tuning import Space, resume_tuning
-from tacit.tuning.plan import Asked, Parts, plan_search
+from tacit.tuning.plan import Asked, Parts
 from tacit.tuning.tune import INTERRUPTED, SearchMethod
 from tests.tuning.test_resume import HELD, SEED, SHORT, SPACE, TARGET, Found, Killed, own_key, search
 
@@ -47,12 +47,9 @@ def cheap_noise(monkeypatch, own_key):
 def planned(validation, *, law=LAW, private=True):
     config = read_config("digits", {"epsilon": 3.0, "batch_size": 20, "epochs": 5.0, "validation": validation})
     space = Space({"epochs": [2.0, 5.0], "batch_size": [20, 40]})
-    given = {
-        "selection": "exponential" if isinstance(law, int) else "random_trials",
-        "private": private,
-        "holdout": config.section("validation"),
-    }
-    return plan_search(config, space, law, TOTAL, 400, **given)
+    selection = "exponential" if isinstance(law, int) else "random_trials"
+    given = (selection, "private" if private else "public", 0.1, config.section("validation"))
+    return Asked(space, TOTAL, law, *given).plan(config, 400)
 
 
 def epsilon(mechanism):
@@ -199,13 +196,6 @@ def test_a_search_that_was_killed_after_its_last_trial_still_plans_as_before(tmp
     assert "noise" in json.loads((tmp_path / "run" / "config.json").read_text())["validation"]
     done = resume_tuning(tmp_path / "run", unsafe_seed=SEED)
     assert before == done.run.card.ledger.mechanism == Compose.of((done.search.mechanism, 1))
-
-
-def test_a_search_of_an_earlier_version_has_no_holdout():
-    space = Space(SPACE)
-    table = Asked(space, TARGET, 3, "exponential", "private", 0.1).table()
-    del table["holdout"]
-    assert not Asked.of(table).holdout.given
 
 
 def test_a_trial_that_tells_more_than_planned_is_refused():

@@ -30,7 +30,7 @@ from tacit.runs.settings import NO_VALIDATION, ValidationSettings
 from tacit.tradeoff import Epsilon
 from tacit.training.holdout import NOISY, epoch_ends
 from tacit.training.resolve_plan import resolve_steps
-from tacit.tuning.space import Candidates, Proposals, Space
+from tacit.tuning.space import Candidates, Space
 from tacit.tuning.trials import draw_trials
 
 
@@ -128,7 +128,7 @@ class Search(ABC):
         held: what a trial tells of its holdout; None without [validation].
     """
 
-    space: Proposals
+    space: Space | Candidates
     rate: float
     steps: int
     noise_multiplier: float
@@ -225,54 +225,6 @@ class FixedTrials(Search):
         return told | self._told_of_holdout
 
 
-def plan_search(
-    config: Config,
-    space: Proposals,
-    law: TrialLaw | int,
-    target: Epsilon,
-    records: int,
-    *,
-    selection: str = RANDOM_TRIALS,
-    private: bool,
-    holdout: ValidationSettings = NO_VALIDATION,
-) -> Search:
-    """The search of which everything together just meets `target`.
-
-    Args:
-        config: what trials have in common.
-        space: of the settings.
-        law: of the number of trials; a fixed number for a selection by choice.
-        target: of everything together.
-        records: of the training part.
-        selection: one of SELECTIONS.
-        private: whether scores are computed on private records.
-        holdout: the [validation] of the trials.
-
-    Raises:
-        InvalidInput: a batch size is above the number of records, or no noise meets the target.
-    """
-    sizes = space.listed("batch_size", config.batch_size)
-    rate = max(check.real("batch_size", size, low=1, high=records) for size in sizes) / records
-    epochs = space.listed("epochs", config.epochs)
-    steps = resolve_steps(min(sizes) / records, None, max(epochs))
-    relation = config.relation
-
-    def solved(name: str, search: Callable[[float], Mechanism]) -> float:
-        return smallest(name, search, target, relation=relation).value
-
-    def whole(trial: Mechanism) -> Mechanism:
-        return trial * law if isinstance(law, int) else Selection.of(trial, law=law)
-
-    lengths = [(size / records, each) for size in sizes for each in epochs]
-    held = plan_holdout(holdout, target, lengths, whole, relation) if holdout.given else None
-    noise = solved("noise_multiplier", lambda each: whole(Gaussian(each).poisson(rate) * steps))
-    if isinstance(law, int):
-        choice_epsilon = 1 / solved("1 / choice_epsilon", lambda each: choice_mechanism(1 / each, method=selection))
-        return FixedTrials(space, rate, steps, noise, held, law, selection, choice_epsilon)
-    score = solved("score_noise", lambda each: whole(DiscreteGaussian(each))) if private else None
-    return RandomTrials(space, rate, steps, noise, held, law, score)
-
-
 @dataclass(frozen=True)
 class ScoredRecords:
     """The records that scores are computed on.
@@ -324,18 +276,6 @@ class Parts:
         return cls(dataset.without(aside | held), scored, dataset.without(~held))
 
 
-def draw_held(aside: np.ndarray, share: float, stream: Stream) -> np.ndarray:
-    """Which of the records that are not `aside` go to the holdout, each by a coin of its own, bool (rows,).
-
-    Raises:
-        InvalidInput: one of the two parts is empty.
-    """
-    held = ~aside & (stream.uniform(len(aside)) < share)
-    if not held.any() or (held | aside).all():
-        raise check.fail("share of [validation]", "one that leaves records for training and for the holdout", share)
-    return held
-
-
 VALIDATION = ("private", "public")
 """Where scores are computed: on training records set aside, or on the test records, declared public."""
 
@@ -383,17 +323,32 @@ class Asked:
         return self.plan(config, max(1, round(kept))).mechanism
 
     def plan(self, config: Config, records: int) -> Search:
-        """The search with so many records to train on."""
-        return plan_search(
-            config,
-            self.space,
-            self.trials,
-            self.target,
-            records,
-            selection=self.selection,
-            private=self.private,
-            holdout=self.holdout,
-        )
+        """The search with so many records to train on, of which everything together just meets the target.
+
+        Raises:
+            InvalidInput: a batch size is above the number of records, or no noise meets the target.
+        """
+        space, law = self.space, self.trials
+        sizes = space.listed("batch_size", config.batch_size)
+        rate = max(check.real("batch_size", size, low=1, high=records) for size in sizes) / records
+        epochs = space.listed("epochs", config.epochs)
+        steps = resolve_steps(min(sizes) / records, None, max(epochs))
+
+        def solved(name: str, search: Callable[[float], Mechanism]) -> float:
+            return smallest(name, search, self.target, relation=config.relation).value
+
+        def whole(trial: Mechanism) -> Mechanism:
+            return trial * law if isinstance(law, int) else Selection.of(trial, law=law)
+
+        lengths = [(size / records, each) for size in sizes for each in epochs]
+        given = self.holdout.given
+        held = plan_holdout(self.holdout, self.target, lengths, whole, config.relation) if given else None
+        noise = solved("noise_multiplier", lambda each: whole(Gaussian(each).poisson(rate) * steps))
+        if isinstance(law, int):
+            inverse = solved("1 / choice_epsilon", lambda each: choice_mechanism(1 / each, method=self.selection))
+            return FixedTrials(space, rate, steps, noise, held, law, self.selection, 1 / inverse)
+        score = solved("score_noise", lambda each: whole(DiscreteGaussian(each))) if self.private else None
+        return RandomTrials(space, rate, steps, noise, held, law, score)
 
     def draw_aside(self, records: int, stream: Stream) -> np.ndarray:
         """Which records are set aside, each by a coin of its own, shape (records,)."""
@@ -406,8 +361,18 @@ class Asked:
         return aside
 
     def draw_held(self, aside: np.ndarray, stream: Stream) -> np.ndarray | None:
-        """Which of the records that are not `aside` are the holdout of every trial; None without [validation]."""
-        return draw_held(aside, self.holdout.share, stream) if self.holdout.given else None
+        """Which of the records that are not `aside` are the holdout of every trial, each by a coin; None without one.
+
+        Raises:
+            InvalidInput: one of the two parts is empty.
+        """
+        if not self.holdout.given:
+            return None
+        held = ~aside & (stream.uniform(len(aside)) < self.holdout.share)
+        if not held.any() or (held | aside).all():
+            rule = "one that leaves records for training and for the holdout"
+            raise check.fail("share of [validation]", rule, self.holdout.share)
+        return held
 
     def draw_trials(self, stream: Stream) -> int:
         """How many trials are made."""
@@ -437,5 +402,5 @@ class Asked:
             table["selection"],
             table["validation"],
             table["validation_share"],
-            ValidationSettings(**table.get("holdout", {})),  # A search of an earlier version has none.
+            ValidationSettings(**table["holdout"]),
         )

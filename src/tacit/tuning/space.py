@@ -5,11 +5,10 @@ Candidates that an Optuna sampler proposes from public information alone.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tacit import check
 from tacit.errors import InvalidInput
@@ -30,28 +29,6 @@ _RATES = [Fraction(2) ** k for k in range(-1, 3)]
 _CLIPS = [Fraction(2) ** k for k in range(-1, 1)]
 
 
-class Proposals(Protocol):
-    """Public settings that trials draw from, each draw independent of all others and of every score."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The settings that vary."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """How many different draws there are."""
-        ...
-
-    def listed(self, name: str, default: Any) -> tuple[Any, ...]:
-        """The values of setting `name`; `default` alone where it does not vary."""
-        ...
-
-    def draw(self, stream: Stream) -> dict[str, Any]:
-        """One setting."""
-        ...
-
-
 @dataclass(frozen=True)
 class Space:
     """Lists of values by the name of the setting; a trial draws each one uniformly and independently.
@@ -70,16 +47,6 @@ class Space:
         for name, listed in self.values.items():
             if not isinstance(listed, list | tuple) or not listed:
                 raise check.fail(f"space.{name}", "a list with at least one value", listed)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The settings that vary."""
-        return tuple(self.values)
-
-    @property
-    def size(self) -> int:
-        """How many settings there are."""
-        return math.prod(len(listed) for listed in self.values.values())
 
     def listed(self, name: str, default: Any) -> tuple[Any, ...]:
         """The values of setting `name`; `default` alone where it does not vary."""
@@ -110,23 +77,13 @@ class Candidates:
             if each.keys() != self.settings[0].keys():
                 raise check.fail("candidates", f"tables of {', '.join(self.settings[0])}", ", ".join(each))
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The settings that vary."""
-        return tuple(self.settings[0])
-
-    @property
-    def size(self) -> int:
-        """How many candidates there are."""
-        return len(self.settings)
-
     def listed(self, name: str, default: Any) -> tuple[Any, ...]:
         """The values of setting `name`; `default` alone where it does not vary."""
-        return tuple(each[name] for each in self.settings) if name in self.names else (default,)
+        return tuple(each[name] for each in self.settings) if name in self.settings[0] else (default,)
 
     def draw(self, stream: Stream) -> dict[str, Any]:
         """One candidate."""
-        return dict(self.settings[uniform_integer(stream, self.size)])
+        return dict(self.settings[uniform_integer(stream, len(self.settings))])
 
 
 def space_of(config: Config, values: Mapping[str, Sequence[Any]] | Candidates | None = None) -> Space | Candidates:
@@ -140,13 +97,13 @@ def space_of(config: Config, values: Mapping[str, Sequence[Any]] | Candidates | 
         InvalidInput: a name is no setting that may vary, or a list is empty.
 
     Example:
-        >>> space_of(Config(epsilon=3.0)).size
-        8
+        >>> list(space_of(Config(epsilon=3.0)).values)
+        ['learning_rate', 'clip_norm']
     """
     if values is None:
         rates = tuple(float(config.learning_rate * factor) for factor in _RATES)
         return Space({"learning_rate": rates, "clip_norm": tuple(float(config.clip_norm * each) for each in _CLIPS)})
-    check.keys("the space", values.names if isinstance(values, Candidates) else values, FREE)
+    check.keys("the space", values.settings[0] if isinstance(values, Candidates) else values, FREE)
     if isinstance(values, Candidates):
         return Candidates(tuple({name: frozen(value) for name, value in each.items()} for each in values.settings))
     lists = Space(values).values  # Which refuses a value that is no list.
@@ -196,8 +153,8 @@ def propose(
 
     Example:
         >>> candidates = propose({"learning_rate": (0.1, 1.0), "clip_norm": [0.5, 1.0]}, count=4)
-        >>> candidates.size, candidates.names
-        (4, ('learning_rate', 'clip_norm'))
+        >>> len(candidates.settings), list(candidates.settings[0])
+        (4, ['learning_rate', 'clip_norm'])
     """
     check.count("count", count)
     optuna = _optuna()
