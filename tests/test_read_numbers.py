@@ -7,7 +7,7 @@ from tacit import check
 from tacit.cli import main
 from tacit.data.labels import _number
 from tacit.errors import InvalidInput
-from tacit.workbench import runs
+from tacit.workbench import jobs
 
 ODD = ["1_0", "\uff11\uff10", "\u0661\u0660", "1e1_0", "0x10", "1,5", "ten", ""]
 
@@ -34,5 +34,5 @@ def test_a_number_for_python_alone_is_refused_on_the_command_line(capsys, flag, 
 @pytest.mark.parametrize("text", ["1_0", "1e300", "inf", "nan", "-1", "0"])
 def test_a_job_with_epochs_that_no_run_has_does_not_start(tmp_path, text):
     with pytest.raises(InvalidInput, match="epochs must be"):
-        runs.start(tmp_path, {"kind": "train", "preset": "digits", "epochs": text})
+        jobs.start(tmp_path, {"kind": "train", "preset": "digits", "epochs": text})
     assert not list(tmp_path.iterdir())

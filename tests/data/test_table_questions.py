@@ -104,14 +104,14 @@ def test_every_method_of_the_form_is_a_configuration(unseen, method):
 @pytest.mark.parametrize(
     ("field", "typed", "said"),
     [
-        ("low:income", "", "must be given"),
+        ("low:income", "", "income needs a lowest value."),
         ("low:income", "nan", "must be in"),
         ("high:income", "-1", "above the lowest"),
         ("high:born", "31.31.2005", "a date such as"),
         ("fill:height", "9", "inside of the range"),
         ("values:channel", "shop", "at least two"),
         ("values:channel", "shop\nNA", "missing cells"),
-        ("source:tariff", " ", "known from"),
+        ("source:tariff", " ", "tariff needs a source"),
         ("role:tariff", "code", "one of number, date, category, drop"),
         ("epsilon", "-2", "epsilon must be"),
         ("epsilon", "x", "epsilon must be a number"),

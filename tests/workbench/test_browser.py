@@ -1,5 +1,7 @@
 """The workbench and the card in a real browser: themes, 390 px, keyboard alone, axe-core; skipped without Chromium."""
 
+import json
+import shutil
 import socket
 import threading
 import time
@@ -7,12 +9,22 @@ import time
 import pytest
 import uvicorn
 
-from tacit.workbench import application, runs
+from tacit.workbench import application, jobs, tables
 from tests.browser import THEMES, WIDTHS, check_pages
+from tests.unseen_table import write_unseen
 from tests.workbench.conftest import TOKEN
 
 BY = ("mouse", "keyboard")
-PAGES = ("/", "/calculator", "/jobs", "/budgets", "/compare?run=first&run=second&run=third", "/runs/first/card.html")
+PAGES = (
+    "/",
+    "/tables",
+    "/runs/first",
+    "/calculator",
+    "/jobs",
+    "/budgets",
+    "/compare?run=first&run=second&run=third",
+    "/runs/first/card.html",
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +53,95 @@ def url(address, path):
 def test_pages_fit_and_break_no_rule_of_axe_and_ask_no_other_host(address, browser, width, theme):
     pages = [url(address, path) for path in PAGES]
     check_pages(browser, pages, (address,), width=width, theme=theme, bypass_csp=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_form_of_a_table_fits_and_breaks_no_rule_of_axe(address, stored, browser, tmp_path, width, theme):
+    table = tables.named(stored, str(write_unseen(tmp_path / "churn.csv", 100)))
+    tables.keep_answers(table, {"low:income": "x"})
+    pages = [url(address, f"/tables/{table.number}"), url(address, "/tables")]
+    check_pages(browser, pages, (address,), width=width, theme=theme, bypass_csp=True)
+    tables.forget(table)
+
+
+class InThread:
+    """In place of the process of a job: the same `main` in a thread."""
+
+    def __init__(self, command, **_):
+        *_, root, number = command
+        self.thread = threading.Thread(target=jobs.main, args=(root, number))
+        self.thread.start()
+
+    def poll(self):
+        return None if self.thread.is_alive() else 0
+
+
+TYPED = {
+    "values:ill": "no\nyes",
+    "source:ill": "the law",
+    "low:seen": "01.01.2020",
+    "high:seen": "2020-12-31",
+    "low:age": "0",
+    "high:age": "110",
+    "source:age": "the census",
+}
+
+
+def tab_to(page, name):
+    """Press Tab until the field or button is reached."""
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        if page.evaluate("(e => e.matches('a, button') ? e.innerText : e.name)(document.activeElement)") == name:
+            return
+    raise AssertionError(f"no Tab reaches {name}")
+
+
+def test_a_table_goes_from_file_to_card_and_statement_by_keyboard_alone(
+    address, stored, browser, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(jobs.subprocess, "Popen", InThread)
+    quick = {"model": "linear", "epochs": 1.0, "batch_size": 50, "attacks": []}
+    monkeypatch.setattr("tacit.data.answers.usual_settings", lambda records: quick)
+    rows = [
+        f"{each};{each % 31 + 1:02d}.01.2020;{each % 90},5;{'no' if each % 90 < 45 else 'yes'}" for each in range(200)
+    ]
+    (tmp_path / "ill.csv").write_text("\n".join(["patient_id;seen;age;ill", *rows]))
+    page = browser.new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(url(address, "/tables"))
+    tab_to(page, "path")
+    page.keyboard.type(str(tmp_path / "ill.csv"))
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#table")
+    for name, typed in TYPED.items():
+        tab_to(page, name)
+        page.keyboard.type(typed)
+    page.wait_for_selector("#cost :text('missing or wrong: 1')")
+    tab_to(page, "Start training")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#faults")
+    assert "seen needs a source" in page.inner_text(".entry .fault")
+    tab_to(page, "source:seen")
+    page.keyboard.type("the opening hours")
+    page.wait_for_selector("#cost :text('it can be proven')")
+    tab_to(page, "Start training")
+    page.keyboard.press("Enter")
+    page.wait_for_selector('tr[data-status="finished"]')
+    name = page.inner_text('tr[data-status="finished"] td[data-label="Run"]')
+    assert json.loads((stored / name / "statement.json").read_text())
+    tab_to(page, f"Card of {name}")
+    page.keyboard.press("Enter")
+    assert "proven" in page.frame_locator("iframe").locator("body").inner_text()
+    page.get_by_role("link", name="All runs").click()
+    assert name in page.inner_text("table")
+    assert all(each.startswith(address) for each in asked)
+    page.close()
+    for folder in stored.iterdir():
+        if folder.name.startswith(("ill-", ".workbench")):
+            shutil.rmtree(folder)
 
 
 @pytest.mark.slow
@@ -89,7 +190,7 @@ def test_a_folded_part_of_the_card_opens_by_keyboard(address, browser):
 def started(monkeypatch):
     """The forms that reached the server, each in place of the job that it would start."""
     forms = []
-    monkeypatch.setattr(runs, "start", lambda root, form: forms.append(form))
+    monkeypatch.setattr(jobs, "start", lambda root, form: forms.append(form))
     return forms
 
 

@@ -1,6 +1,7 @@
 """The workbench over plain HTTP: what it shows, and what it lets nobody do."""
 
 import json
+import os
 import re
 import time
 from urllib.parse import unquote
@@ -11,14 +12,14 @@ from starlette.testclient import TestClient
 from tacit.accounting import Ledger, accountant
 from tacit.mechanisms import Gaussian
 from tacit.reports import card_table
-from tacit.workbench import application, runs
+from tacit.workbench import application, jobs, runs
 from tacit.workbench.calculator import calculate
 from tests.reports.test_card import a_card
 from tests.workbench.conftest import AT, PORT, TOKEN
 
 
 def test_every_page_answers_and_loads_nothing_from_elsewhere(client):
-    for path in ("/", "/calculator", "/jobs", "/budgets", "/compare"):
+    for path in ("/", "/tables", "/calculator", "/jobs", "/budgets", "/compare", "/runs/first"):
         reply = client.get(path, params={"run": ["first", "second", "third"]})
         assert reply.status_code == 200, path
         assert "<h1>" in reply.text
@@ -39,6 +40,37 @@ def test_runs_are_listed_filtered_and_compared_on_one_picture(client):
     picture = client.get("/compare", params={"run": ["first", "second", "third"]}).text
     assert picture.count('class="curve curve-') == 6  # three lines and their swatches
     assert len(set(re.findall(r'<polyline[^>]*points="(4[^"]*)"', picture))) == 3
+
+
+def test_the_list_has_dates_and_notes_and_is_sorted(client, stored):
+    for place, name in enumerate(("second", "third", "first")):
+        os.utime(stored / name / "card.json", (1_700_000_000 + 86_400 * place,) * 2)
+    orders = {
+        sort: re.findall(r'name="run" value="(\w+)"', client.get("/", params={"sort": sort}).text)
+        for sort in runs.SORTS
+    }
+    assert orders["date"] == ["first", "third", "second"]
+    assert orders["name"] == ["first", "second", "third"]
+    assert orders["epsilon"] == ["third", "second", "first"]  # the larger the noise, the smaller epsilon
+    assert "2023-11-1" in client.get("/").text
+    assert client.get("/", params={"sort": "colour"}).status_code == 400
+    posted = {"headers": {"origin": AT}, "follow_redirects": False}
+    assert client.post("/runs/second/note", data={"note": "for the board\n<b>"}, **posted).status_code == 303
+    text = client.get("/", params={"q": "board"}).text
+    assert re.findall(r'name="run" value="(\w+)"', text) == ["second"]
+    assert "for the board &lt;b&gt;" in text
+    assert client.post("/runs/second/note", data={"note": "x" * 301}, **posted).status_code == 400
+    assert client.post("/runs/none/note", data={"note": "x"}, **posted).status_code == 400
+    client.post("/runs/second/note", data={"note": ""}, **posted)
+
+
+def test_a_card_stands_on_a_page_with_a_way_back(client):
+    text = client.get("/runs/first").text
+    assert re.search(r'<a href="/\?token=[^"]*">All runs</a>', text)
+    assert '<iframe class="card" src="/runs/first/card.html?' in text
+    assert "statement.json" not in text  # the run has none
+    assert "frame-ancestors 'self'" in client.get("/runs/first/card.html").headers["content-security-policy"]
+    assert client.get("/runs/first/config.json").status_code == 400
 
 
 def test_the_calculator_agrees_with_the_accountants():
@@ -193,7 +225,7 @@ def test_two_servers_on_one_store_see_each_others_jobs(tmp_path, monkeypatch):
         def poll(self):
             return None
 
-    monkeypatch.setattr(runs.subprocess, "Popen", lambda *_, **__: Child())
+    monkeypatch.setattr(jobs.subprocess, "Popen", lambda *_, **__: Child())
     servers = [
         TestClient(application(tmp_path, token=TOKEN, port=port), base_url=f"http://127.0.0.1:{port}")
         for port in (1, 2)
@@ -204,14 +236,14 @@ def test_two_servers_on_one_store_see_each_others_jobs(tmp_path, monkeypatch):
         assert one.post("/jobs", follow_redirects=False, **given).status_code == 303
     for one in servers:
         assert one.get("/jobs", params={"token": TOKEN}).text.count("data-job=") == 2
-    assert len({job["run"] for job in runs.list_jobs(tmp_path)}) == 2
+    assert len({job["run"] for job in jobs.list_jobs(tmp_path)}) == 2
 
 
 @pytest.mark.slow
 def test_a_training_is_started_watched_and_listed(tmp_path):
-    number = runs.start(tmp_path, {"kind": "train", "preset": "digits", "epochs": "1"})
+    number = jobs.start(tmp_path, {"kind": "train", "preset": "digits", "epochs": "1"})
     for _ in range(600):
-        found = runs.state(tmp_path, number)
+        found = jobs.state(tmp_path, number)
         if found["status"] != "running":
             break
         time.sleep(0.2)
@@ -259,8 +291,8 @@ def test_the_log_of_a_job_holds_no_message_that_may_quote_data(tmp_path, monkeyp
 
     (tmp_path / runs.FOLDER).mkdir()
     (tmp_path / runs.FOLDER / "job.json").write_text('{"kind": "train"}')
-    monkeypatch.setattr(runs, "_train", broken)
-    assert runs.main(tmp_path, "job") == 1
+    monkeypatch.setitem(jobs._KINDS, "train", broken)
+    assert jobs.main(tmp_path, "job") == 1
     told = "".join(capfd.readouterr())
     assert "ValueError at" in told
     assert "4711" not in told

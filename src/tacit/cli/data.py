@@ -127,7 +127,7 @@ def _form(
     """How the file is written; None to find it out."""
     from dataclasses import replace
 
-    from tacit.data.delimited import TableFormat
+    from tacit.data.delimited import TableFormat, numbered
     from tacit.data.draft import format_of
 
     if separator is None and not no_header:
@@ -136,16 +136,5 @@ def _form(
     form = format_of(file) if tab is None else TableFormat(separator=tab, decimal=decimal, encoding=encoding)
     if not no_header:
         return form
-    given = tuple(name.strip() for name in names.split(",")) if names else numbered(file, form.separator, form.encoding)
+    given = tuple(name.strip() for name in names.split(",")) if names else numbered(file, form)
     return replace(form, header=False, names=given)
-
-
-def numbered(file: Path, separator: str, encoding: str) -> tuple[str, ...]:
-    """Names column_1, column_2, ... for the cells of the first line."""
-    import csv
-
-    from tacit.data.delimited import opened
-
-    with opened(file, encoding) as stream:
-        first = next(csv.reader(stream, delimiter=separator), [])
-    return tuple(f"column_{place + 1}" for place in range(len(first)))

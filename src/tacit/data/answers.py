@@ -78,16 +78,14 @@ class Entry:
         if self.role == CATEGORY:
             yield "values", lambda: self._check_values(codes)
         elif self.role in (NUMBER, DATE):
-            yield "low", lambda: self.end(self.low)
-            yield "high", lambda: self._check_order()
+            yield "low", lambda: self._needs("a lowest value", self.low) or self.end(self.low)
+            yield "high", lambda: self._needs("a highest value", self.high) or self._check_order()
             yield "fill", lambda: self._check_fill()
         if self.role in _SECTIONS:
-            rule = "given: where the values that can occur are known from"
-            yield "source", lambda: _required(f"source of {self.key}", rule, self.source)
+            yield "source", lambda: self._needs("a source: where its values are known from", self.source)
 
     def end(self, typed: str) -> float:
         """A typed number, or the days since 1970 of a typed date."""
-        _required(f"the range of {self.key}", "given: its lowest and its highest value", typed)
         if self.role == DATE:
             found = date_of_end(typed, self.date_format)
             if found != found:
@@ -104,6 +102,10 @@ class Entry:
         middle = (self.end(self.low) + self.end(self.high)) / 2
         return quoted(_day(middle)) if self.role == DATE else _number(middle)
 
+    def _needs(self, what: str, given: object) -> None:
+        if not given:
+            raise InvalidInput(f"{self.key} needs {what}.")
+
     def _check_order(self) -> None:
         try:
             low = self.end(self.low)
@@ -113,10 +115,11 @@ class Entry:
             raise check.fail(f"the highest value of {self.key}", "above the lowest", self.high)
 
     def _check_fill(self) -> None:
-        if self.fill and not self.end(self.low) <= self.end(self.fill) <= self.end(self.high):
+        if self.fill and self.known and not self.end(self.low) <= self.end(self.fill) <= self.end(self.high):
             raise check.fail(f"the constant for a missing {self.key}", "inside of the range", self.fill)
 
     def _check_values(self, codes: Sequence[str]) -> None:
+        self._needs("at least two values, one a line", self.values)
         labels.declared(f"values of {self.key}", self.values)
         both = [value for value in self.values if value in codes]
         if both:
@@ -195,6 +198,7 @@ class Draft:
             "epsilon": lambda: check.positive("epsilon", check.read_real("epsilon", _point(self.epsilon))),
             "delta": self._check_delta,
             "method": self._check_method,
+            "user": self._check_user,
             "features": self._check_features,
         }
         for entry in (self.target, *self.entries):
@@ -221,10 +225,16 @@ class Draft:
     @property
     def promise(self) -> str:
         """What a training costs, before it reads a value: epsilon, delta and the standing that they can have."""
+        wrong = self.faults()
+        for name in ("epsilon", "delta"):
+            if name in wrong:
+                return wrong[name]
         unit = f"everything of one {self.user}" if self.user else "one record"
         cost = f"Epsilon {float(_point(self.epsilon)):g} at delta {self.delta_used:g} for {unit} of {self.records:,}"
         if self.read:
             return f"{cost}; only claimed, because of what was read from the file: {'; '.join(self.read)}."
+        if wrong:
+            return f"{cost}. Answers that are missing or wrong: {len(wrong)}."
         return f"{cost}; it can be proven, because every declaration has a public source."
 
     @property
@@ -252,6 +262,10 @@ class Draft:
         if self.method != "gradient" and (self.user or self.task != "classification"):
             rule = "gradient where whole persons are protected, or where the answers are no classes"
             raise check.fail("method", rule, self.method)
+
+    def _check_user(self) -> None:
+        if self.user == self.target.key:
+            raise check.fail("the column of persons", "another one than what is predicted", self.user)
 
     def _check_features(self) -> None:
         used = [name for entry in self.entries if entry.role != DROP for name in entry.columns]
@@ -400,8 +414,3 @@ def _number(value: float) -> str:
 
 def _day(days: float) -> str:
     return (date(1970, 1, 1) + timedelta(days=round(days))).isoformat()
-
-
-def _required(name: str, rule: str, value: str) -> None:
-    if not value:
-        raise check.fail(name, rule, value)

@@ -136,6 +136,13 @@ def opened(file: Path, encoding: str) -> IO[str]:
     return io.TextIOWrapper(stream, encoding=named, newline="")
 
 
+def numbered(file: Path, form: TableFormat) -> tuple[str, ...]:
+    """Names column_1, column_2, ... for the cells of the first line."""
+    with opened(file, form.encoding) as stream:
+        first = next(csv.reader(stream, delimiter=form.separator), [])
+    return tuple(f"column_{place + 1}" for place in range(len(first)))
+
+
 def _csv(file: Path, form: TableFormat) -> dict[str, np.ndarray]:
     try:
         with opened(file, form.encoding) as stream:

@@ -1,24 +1,16 @@
 """The runs in a folder: listed, filtered, compared; what is left of every data set's budget.
 
 Trade-off curves as SVG, drawn on the server in a millisecond; colours follow the page.
-
-Trainings and audits that the workbench starts: a process of their own each, watched through a file.
-
-`main(ROOT, JOB)` is the process of one job, which writes its progress into a file.
 """
 
 from __future__ import annotations
 
 import html
-import os
+import math
 import re
-import secrets
-import subprocess
-import sys
-import time
-import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +24,27 @@ from tacit.budget.totals import left_in_words
 from tacit.errors import Changed, Refused, TacitError
 from tacit.reports import words
 from tacit.reports.exports import card_markdown
-from tacit.runs import preset_names, read_config
 from tacit.runs.open_run import open_run
-from tacit.serialization import json_table, json_text, write_text
+from tacit.serialization import write_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A folder's name that the workbench takes: no separators, no leading dot."""
+FOLDER = ".workbench"
+"""Folder of what the workbench keeps, beside the runs."""
 ALPHA = np.concatenate([[0.0], np.geomspace(1e-4, 1e-2, 16), np.linspace(0.02, 1.0, 50)])
 """Type I errors of a drawn curve."""
 MOST_COMPARED = 6
 """Runs of one picture: as many as there are line styles that a reader tells apart."""
+SORTS = {
+    "date": "date, newest first",
+    "name": "name",
+    "epsilon": "epsilon, smallest first",
+    "test": "test result, highest first",
+}
+"""Orders of the list."""
+LONGEST_NOTE = 300
+PAGES = {"card.html": "text/html", "audit.html": "text/html", "statement.json": "application/json"}
+"""Files of a run that the workbench serves."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,10 @@ class RunRow:
         guarantee: epsilon, delta and standing in words.
         test: its test result in words.
         origin: whether this user's key signed the run as it is, or why nothing of it is read.
+        date: when its card was written, local time.
+        note: of this user, for the list alone.
+        epsilon: of its guarantee, infinite where it has none.
+        result: its test result; None where it has none.
     """
 
     name: str
@@ -63,6 +70,10 @@ class RunRow:
     guarantee: str
     test: str
     origin: str
+    date: str = ""
+    note: str = ""
+    epsilon: float = math.inf
+    result: float | None = None
 
 
 def folder_of(root: Path, name: str) -> Path:
@@ -73,39 +84,81 @@ def folder_of(root: Path, name: str) -> Path:
     return found
 
 
-def list_runs(root: Path, *, query: str = "") -> list[RunRow]:
-    """Runs in `root`, newest first, whose name, data set or model holds every word of `query`."""
+def list_runs(root: Path, *, query: str = "", sort: str = "date") -> list[RunRow]:
+    """Runs in `root` whose name, data set, model or note holds every word of `query`; `sort` is one of `SORTS`."""
+    check.choice("sort", sort, SORTS)
     if not root.is_dir():
         return []
     found = []
     for folder in sorted(root.iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True):
         try:
-            row = _row(folder_of(root, folder.name))
-        except Changed as error:
-            row = RunRow(folder.name, "", "", "none", "–", f"changed: {error.file} {error.why}")
+            row = run_row(root, folder.name)
         except (TacitError, OSError):
             continue
-        text = f"{row.name} {row.dataset} {row.model}".lower()
+        text = f"{row.name} {row.dataset} {row.model} {row.note}".lower()
         if all(word in text for word in query.lower().split()):
             found.append(row)
+    # Sorting is stable: rows that are alike stay in the order of their dates.
+    found.sort(key=lambda row: row.date, reverse=True)
+    if sort == "name":
+        found.sort(key=lambda row: row.name)
+    if sort == "epsilon":
+        found.sort(key=lambda row: row.epsilon)
+    if sort == "test":
+        found.sort(key=lambda row: -math.inf if row.result is None else row.result, reverse=True)
     return found
+
+
+def run_row(root: Path, name: str) -> RunRow:
+    """The run `name` as the list shows it; of a changed one, what was changed."""
+    folder = folder_of(root, name)
+    written = datetime.fromtimestamp((folder / "card.json").stat().st_mtime)
+    note = _note_file(root, name)
+    told = note.read_text(encoding="utf-8") if note.is_file() else ""
+    try:
+        row = _row(folder)
+    except Changed as error:
+        row = RunRow(name, "", "", "none", "–", f"changed: {error.file} {error.why}")
+    return replace(row, date=f"{written:%Y-%m-%d %H:%M}", note=told)
+
+
+def keep_note(root: Path, name: str, note: str) -> None:
+    """Keep a note about run `name` beside the runs: the signed files of the run stay as they are."""
+    folder_of(root, name)
+    told = check.printable("note", " ".join(note.split()))
+    if len(told) > LONGEST_NOTE:
+        raise check.fail("note", f"of at most {LONGEST_NOTE} characters", f"{len(told)}")
+    write_text(_note_file(root, name), told)
+
+
+def _note_file(root: Path, name: str) -> Path:
+    return root / FOLDER / "notes" / f"{name}.txt"
+
+
+def pages_of(root: Path, name: str) -> list[str]:
+    """Which of `PAGES` the run `name` has."""
+    folder = folder_of(root, name)
+    return [page for page in PAGES if (folder / page).is_file() and not (folder / page).is_symlink()]
 
 
 def _row(folder: Path) -> RunRow:
     run = open_run(folder)
     best, card = run.best, run.own_card
-    guarantee = "none"
+    guarantee, epsilon = "none", math.inf
     if best:
-        bound = words.leakage(float(best["epsilon"]), best["standing"])
-        guarantee = f"ε {bound}, δ {best['delta']:g}, {best['standing']}"
+        epsilon = float(best["epsilon"])
+        guarantee = f"ε {words.leakage(epsilon, best['standing'])}, δ {best['delta']:g}, {best['standing']}"
     test = card["metrics"].get("test")
+    result = float(test) if isinstance(test, int | float) else None
     return RunRow(
         folder.name,
         str(card["dataset"]),
         str(card["model"]),
         guarantee,
-        words.measured(test, str(card["measure"])) if isinstance(test, int | float) else "–",
+        "–" if result is None else words.measured(result, str(card["measure"])),
         run.reserve or "signed by this user",
+        epsilon=epsilon,
+        result=result,
     )
 
 
@@ -115,12 +168,16 @@ def page_of(folder: Path, name: str) -> str:
     path = folder / name
     if path.is_symlink() or not path.is_file():
         raise check.fail("page", "one that the run has", name)
-    if not run.word:
+    if not run.word or name == "statement.json":  # Whoever gets a statement checks its signature.
         return path.read_text(encoding="utf-8")
     from markupsafe import escape
 
     text = card_markdown(run.card, reserve=run.reserve)
-    return f"<!DOCTYPE html><title>{escape(folder.name)}</title><pre>{escape(text)}</pre>"
+    name = escape(folder.name)
+    return (
+        f'<!DOCTYPE html><html lang="en"><meta name="viewport" content="width=device-width"><title>{name}</title>'
+        f'<main><h1>{name}</h1><pre style="white-space: pre-wrap; overflow-wrap: anywhere">{escape(text)}</pre></main>'
+    )
 
 
 def curve_of(folder: Path) -> tuple[Ledger, np.ndarray] | None:
@@ -203,133 +260,3 @@ def _x(alpha: float) -> float:
 
 def _y(beta: float) -> float:
     return 12 + (1 - float(beta)) * (_SIZE - _MARGIN - 12)
-
-
-FOLDER = ".workbench"
-"""Folder of the jobs' files, beside the runs."""
-_ID = re.compile(r"[0-9a-f]{16}")
-_PROCESS = "import sys; from tacit.workbench.runs import main; sys.exit(main(sys.argv[1], sys.argv[2]))"
-_SETTINGS = ("epsilon", "noise_multiplier", "epochs")
-
-
-def start(root: Path, form: Mapping[str, str]) -> str:
-    """Start the job that the form asks for; returns its identifier.
-
-    Presets and runs of the list alone are taken: a form names no file and no code.
-    """
-    kind = check.choice("kind", form.get("kind"), ("train", "audit"))
-    number = secrets.token_hex(8)
-    if kind == "audit":
-        task = {"kind": kind, "run": folder_of(root, form.get("run", "")).name}
-    else:
-        preset = check.choice("preset", form.get("preset"), preset_names())
-        given = {name: check.read_real(name, form[name].strip()) for name in _SETTINGS if form.get(name, "").strip()}
-        read_config(preset, given)
-        task = {
-            "kind": kind,
-            "preset": preset,
-            "settings": given,
-            "run": f"{preset}-{time.strftime('%Y%m%d-%H%M%S')}-{number[:4]}",
-        }
-    home = root / FOLDER
-    home.mkdir(parents=True, exist_ok=True)
-    write_text(home / f"{number}.json", json_text(task))
-    with (home / f"{number}.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _PROCESS, str(root.resolve()), number],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    _children[number] = process
-    return number
-
-
-_children: dict[str, subprocess.Popen[bytes]] = {}  # so that a finished child is waited for
-
-
-def state(root: Path, number: str) -> dict[str, Any]:
-    """What job `number` does: task, stage, done, total and status (running, finished, failed or stopped)."""
-    if not _ID.fullmatch(number) or not (root / FOLDER / f"{number}.json").is_file():
-        raise check.fail("job", "one of the list", number[:20])
-    home = root / FOLDER
-    found: dict[str, Any] = {"job": number, "status": "running", "stage": "starting", "done": 0, "total": 0, "says": ""}
-    found |= json_table("job", home / f"{number}.json")
-    progress = home / f"{number}.state"
-    if progress.is_file():
-        found |= json_table("job", progress)
-    if found["status"] == "running" and not _alive(number, found.get("process")):
-        found["status"] = "stopped"
-    return found
-
-
-def list_jobs(root: Path) -> list[dict[str, Any]]:
-    """The latest twenty jobs, of every server on this folder."""
-    paths = sorted((root / FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-    found = []
-    for path in paths[:20]:
-        try:
-            found.append(state(root, path.stem))
-        except TacitError:
-            continue
-    return found
-
-
-def _alive(number: str, process: object) -> bool:
-    child = _children.get(number)
-    if child is not None:
-        return child.poll() is None
-    if not isinstance(process, int):
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def main(folder: str | Path, number: str) -> int:
-    """Run the job; exit code 0, or 1 where it failed, with its sentence in the file."""
-    root = Path(folder)
-    home = root / FOLDER
-    task = json_table("job", home / f"{number}.json")
-
-    def tell(stage: str, done: int, total: int, status: str = "running", says: str = "") -> None:
-        table: dict[str, Any] = {"stage": stage, "done": done, "total": total, "status": status, "says": says}
-        write_text(home / f"{number}.state", json_text(table | {"process": os.getpid()}))
-
-    tell("starting", 0, 0)
-    try:
-        says = _train(root, task, tell) if task["kind"] == "train" else _audit(root, task, tell)
-    except TacitError as error:
-        tell("failed", 0, 0, "failed", " ".join(str(error).split()))
-        return 1
-    except Exception as error:
-        tell("failed", 0, 0, "failed", f"tacit failed: {type(error).__name__}.")
-        if check.values_shown():
-            raise
-        # The log is kept, and the message of an unforeseen error may quote the data.
-        places = [f"{place.filename}:{place.lineno}" for place in traceback.extract_tb(error.__traceback__)]
-        print(f"tacit failed: {type(error).__name__} at {' < '.join(reversed(places))}", file=sys.stderr)
-        return 1
-    tell("finished", 1, 1, "finished", says)
-    return 0
-
-
-def _train(root: Path, task: dict[str, Any], tell: Any) -> str:
-    from tacit.runs import read_config, train
-
-    train(read_config(task["preset"], task["settings"]), out=root / task["run"], on_progress=tell)
-    return f"run {task['run']}"
-
-
-def _audit(root: Path, task: dict[str, Any], tell: Any) -> str:
-    from tacit.runs import audit_run
-    from tacit.runs.audits import keep_audit
-
-    report = audit_run(root / task["run"], on_progress=tell)
-    keep_audit(report, root / task["run"], title=task["run"])
-    return "the claim is refuted" if report.refuted else "nothing refutes the claim at 99.9 %"

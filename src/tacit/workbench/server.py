@@ -7,32 +7,33 @@ import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from tacit import check
 from tacit.errors import TacitError
 from tacit.reports import words
 from tacit.runs import preset_names
-from tacit.workbench import runs
+from tacit.workbench import jobs, runs
 from tacit.workbench.calculator import SAMPLERS, SOLVED, calculate
 from tacit.workbench.runs import swatch_svg, tradeoff_svg
+from tacit.workbench.table_pages import TablePages, read_form
 
 HOST = "127.0.0.1"
 _HERE = Path(__file__).parent
 _LARGEST_BODY = 20_000  # bytes of a form; the largest has a dozen fields
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
-    "frame-ancestors 'none'; base-uri 'none'"
+    "frame-src 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-_CARD_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'"
+_CARD_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -74,9 +75,13 @@ def application(root: str | Path, *, token: str, port: int) -> Starlette:
             Route("/calculator/answer", pages.calculator_answer),
             Route("/jobs", pages.jobs_page),
             Route("/jobs", pages.start_job, methods=["POST"]),
-            Route("/jobs/{number}", pages.job_state),
+            Route("/jobs/{number}", pages.job_row),
+            Route("/jobs/{number}/stop", pages.stop_job, methods=["POST"]),
             Route("/budgets", pages.budgets_page),
+            Route("/runs/{name}", pages.run_page),
+            Route("/runs/{name}/note", pages.keep_note, methods=["POST"]),
             Route("/runs/{name}/{page}", pages.run_file),
+            *TablePages(Path(root), pages.page, pages.link).routes,
             Route("/static/{name}", pages.static_file),
         ],
         exception_handlers=failed,
@@ -149,45 +154,58 @@ class _Pages:
         self._token = token
         loader = PackageLoader("tacit.workbench", "templates")
         self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-        self._templates.globals["link"] = self._link
+        self._templates.globals["link"] = self.link
 
-    def _link(self, path: str, **query: str) -> str:
+    def link(self, path: str, **query: str) -> str:
+        """The address of a page, which holds the token."""
         more = "".join(f"&{quote(name)}={quote(value)}" for name, value in query.items())
         return f"{quote(path)}?token={quote(self._token)}{more}"
 
-    def _page(self, name: str, status: int = 200, **content: Any) -> Response:
+    def page(self, name: str, status: int = 200, **content: Any) -> Response:
+        """The template `name` with its content."""
         return HTMLResponse(self._templates.get_template(name).render(token=self._token, **content), status)
 
     def bad_input(self, request: Request, error: Exception) -> Response:
         """One sentence on a page of its own, with status 400."""
-        return self._page("error.html.j2", 400, title="Bad input", sentence=str(error), back=self._back(request))
+        return self.page("error.html.j2", 400, title="Bad input", sentence=str(error), back=self._back(request))
 
     def no_page(self, request: Request, error: HTTPException) -> Response:
         """An address or a method that the workbench does not have."""
-        return self._page("error.html.j2", error.status_code, title="No such page", sentence=error.detail, back="/")
+        return self.page("error.html.j2", error.status_code, title="No such page", sentence=error.detail, back="/")
 
     def fault(self, request: Request, error: Exception) -> Response:
         """A fault of tacit itself, of which the page tells the kind alone: its message may quote data."""
         sentence = f"tacit failed: {type(error).__name__}."
-        page = self._page("error.html.j2", 500, title="Fault", sentence=sentence, back=self._back(request))
+        page = self.page("error.html.j2", 500, title="Fault", sentence=sentence, back=self._back(request))
         page.headers.update(_HEADERS)  # This handler stands outside of the gate.
         return page
 
     def refused(self, status: int, sentence: str, known: bool) -> Response:
         """What the gate refused; the way back, which holds the token, only for who sent the token."""
         if known:
-            return self._page("error.html.j2", status, title="Refused", sentence=sentence, back="/")
+            return self.page("error.html.j2", status, title="Refused", sentence=sentence, back="/")
         return HTMLResponse(self._templates.get_template("refused.html.j2").render(sentence=sentence), status)
 
     @staticmethod
     def _back(request: Request) -> str:
         path = request.url.path
-        return "/" + path.split("/")[1] if path.startswith(("/calculator", "/jobs")) else "/"
+        return "/" + path.split("/")[1] if path.startswith(("/calculator", "/jobs", "/tables")) else "/"
 
     async def list_page(self, request: Request) -> Response:
-        query = request.query_params.get("q", "")[:200]
-        found = await run_in_threadpool(runs.list_runs, self._root, query=query)
-        return self._page("runs.html.j2", title="Runs", runs=found, query=query)
+        query, sort = request.query_params.get("q", "")[:200], request.query_params.get("sort", "date")
+        found = await run_in_threadpool(runs.list_runs, self._root, query=query, sort=sort)
+        return self.page("runs.html.j2", title="Runs", runs=found, query=query, sort=sort, sorts=runs.SORTS)
+
+    async def run_page(self, request: Request) -> Response:
+        row = await run_in_threadpool(runs.run_row, self._root, request.path_params["name"])
+        pages = runs.pages_of(self._root, row.name)
+        return self.page("run.html.j2", title=row.name, run=row, pages=pages, longest=runs.LONGEST_NOTE)
+
+    async def keep_note(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        given = await read_form(request, _LARGEST_BODY)
+        await run_in_threadpool(runs.keep_note, self._root, name, given.get("note", ""))
+        return RedirectResponse(self.link(f"/runs/{name}"), 303)
 
     async def compare_page(self, request: Request) -> Response:
         names = list(dict.fromkeys(request.query_params.getlist("run")))
@@ -208,18 +226,18 @@ class _Pages:
                 drawn.append((name, found[1]))
         rows = [(Markup(swatch_svg(index)), listed[name]) for index, (name, _) in enumerate(drawn) if name in listed]
         picture = Markup(tradeoff_svg(drawn))
-        return self._page("compare.html.j2", title="Compare", picture=picture, rows=rows, left_out=left_out)
+        return self.page("compare.html.j2", title="Compare", picture=picture, rows=rows, left_out=left_out)
 
     async def calculator_page(self, request: Request) -> Response:
         form = _FORM | {"solve": "epsilon", "sampler": "poisson"} | dict(request.query_params)
         content = await run_in_threadpool(self._answer, form)
-        return self._page(
+        return self.page(
             "calculator.html.j2", title="Calculator", form=form, solved=SOLVED, samplers=SAMPLERS, **content
         )
 
     async def calculator_answer(self, request: Request) -> Response:
         content = await run_in_threadpool(self._answer, dict(request.query_params))
-        return self._page("answer.html.j2", **content)
+        return self.page("answer.html.j2", **content)
 
     def _answer(self, form: dict[str, str]) -> dict[str, Any]:
         from markupsafe import Markup
@@ -232,32 +250,30 @@ class _Pages:
         return {"answer": found, "picture": picture, "sentence": "", "words": words}
 
     async def jobs_page(self, request: Request) -> Response:
-        found, listed = await run_in_threadpool(lambda: (runs.list_jobs(self._root), runs.list_runs(self._root)))
-        return self._page("jobs.html.j2", title="Jobs", jobs=found, presets=preset_names(), runs=listed)
+        found, listed = await run_in_threadpool(lambda: (jobs.list_jobs(self._root), runs.list_runs(self._root)))
+        return self.page("jobs.html.j2", title="Jobs", jobs=found, presets=preset_names(), runs=listed)
 
     async def start_job(self, request: Request) -> Response:
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > _LARGEST_BODY:
-                raise check.fail("form", f"of at most {_LARGEST_BODY} bytes", "more")
-        form = dict(parse_qsl(body.decode("utf-8", "replace")))
-        await run_in_threadpool(runs.start, self._root, form)
-        return RedirectResponse(self._link("/jobs"), 303)
+        await run_in_threadpool(jobs.start, self._root, await read_form(request, _LARGEST_BODY))
+        return RedirectResponse(self.link("/jobs"), 303)
 
-    async def job_state(self, request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(runs.state, self._root, request.path_params["number"]))
+    async def stop_job(self, request: Request) -> Response:
+        await run_in_threadpool(jobs.stop, self._root, request.path_params["number"])
+        return RedirectResponse(self.link("/jobs"), 303)
 
-    async def budgets_page(self, request: Request) -> Response:
-        return self._page(
-            "budgets.html.j2", title="Budgets", budgets=await run_in_threadpool(runs.budgets), words=words
+    async def job_row(self, request: Request) -> Response:
+        return self.page(
+            "job_row.html.j2", job=await run_in_threadpool(jobs.state, self._root, request.path_params["number"])
         )
 
+    async def budgets_page(self, request: Request) -> Response:
+        return self.page("budgets.html.j2", title="Budgets", budgets=await run_in_threadpool(runs.budgets), words=words)
+
     async def run_file(self, request: Request) -> Response:
-        page = check.choice("page", request.path_params["page"], ("card.html", "audit.html"))
+        page = check.choice("page", request.path_params["page"], runs.PAGES)
         folder = runs.folder_of(self._root, request.path_params["name"])
         text = await run_in_threadpool(runs.page_of, folder, page)
-        return HTMLResponse(text, headers={"Content-Security-Policy": _CARD_POLICY})
+        return Response(text, media_type=runs.PAGES[page], headers={"Content-Security-Policy": _CARD_POLICY})
 
     async def static_file(self, request: Request) -> Response:
         name = check.choice("file", request.path_params["name"], _FILES)

@@ -1,28 +1,40 @@
 "use strict";
-// The calculator answers while its fields change, and jobs show their progress. Both pages work without this file.
-const form = document.getElementById("calculator");
-if (form) {
+// Answers of the calculator and the cost of a table while fields change, and the progress of jobs. All work without it.
+const parsed = async (reply) => new DOMParser().parseFromString(await reply.text(), "text/html");
+const live = (form, answer, ask) => {
   let wanted = 0;
-  const update = async () => {
+  form.addEventListener("input", async () => {
     const mine = ++wanted;
-    const query = new URLSearchParams(new FormData(form));
-    const reply = await fetch(form.dataset.answer + "?" + query, { credentials: "omit" });
-    const text = await reply.text();
-    if (mine === wanted && reply.ok) {
-      const page = new DOMParser().parseFromString(text, "text/html");
-      document.getElementById("answer").replaceChildren(...page.body.childNodes);
-    }
-  };
-  form.addEventListener("input", update);
+    const reply = await ask(new URLSearchParams(new FormData(form)));
+    if (mine === wanted && reply.ok) answer.replaceChildren(...(await parsed(reply)).body.childNodes);
+  });
+};
+const calculator = document.getElementById("calculator");
+if (calculator) {
+  const address = calculator.dataset.answer + "?";
+  live(calculator, document.getElementById("answer"), (query) => fetch(address + query, { credentials: "omit" }));
 }
+const table = document.getElementById("table");
+if (table) {
+  const asked = { method: "POST", credentials: "omit" };
+  table.addEventListener("input", ({ target }) => {
+    target.removeAttribute("aria-invalid");
+    document.getElementById(target.id + "-fault")?.remove();
+  });
+  live(table, document.getElementById("cost"), (body) => fetch(table.dataset.cost, { ...asked, body }));
+}
+document.getElementById("faults")?.focus();
+// A row keeps its place while it runs, so that the keyboard stays where it is; its links come at the end.
 const watch = async (row) => {
   const reply = await fetch(row.dataset.job, { credentials: "omit" });
   if (!reply.ok) return;
-  const job = await reply.json();
-  row.querySelector(".state").textContent = job.status + ": " + (job.says || job.stage);
-  const bar = row.querySelector("progress");
-  bar.max = job.total || 1;
-  bar.value = job.done;
-  if (job.status === "running") setTimeout(() => watch(row), 700);
+  const fresh = (await parsed(reply)).querySelector("tr");
+  if (fresh.dataset.status !== "running") {
+    row.replaceWith(fresh);
+    return;
+  }
+  row.querySelector(".state").textContent = fresh.querySelector(".state").textContent;
+  for (const name of ["max", "value"]) row.querySelector("progress")[name] = fresh.querySelector("progress")[name];
+  setTimeout(() => watch(row), 700);
 };
 document.querySelectorAll('tr[data-status="running"]').forEach(watch);

@@ -1,0 +1,213 @@
+"""Tables that somebody wants to train on: where the workbench keeps them, and the answers of their form.
+
+An uploaded file lies in a folder of the workbench that this user alone can read; a file that is named by its path stays
+where it is. What the form asks, and the configuration that it writes, are those of `tacit table init`.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from tacit import check
+from tacit.data.answers import DROP, USUAL_CODES, Draft
+from tacit.data.declarations import column_named
+from tacit.data.delimited import CSV, PARQUET, TableFormat, is_parquet, numbered, read_columns, table_file
+from tacit.data.draft import draft, format_of, look_at
+from tacit.errors import TacitError
+from tacit.runs import read_config
+from tacit.serialization import json_table, json_text, write_text
+from tacit.workbench.runs import FOLDER
+
+HOME = f"{FOLDER}/tables"
+"""Folder of the tables, beside the runs."""
+LARGEST = 1 << 30
+"""Bytes of an uploaded file."""
+_HEAD = 8192  # bytes before the content of an upload
+_ID = re.compile(r"[0-9a-f]{16}")
+_FACTS, _ANSWERS = "table.json", "answers.json"
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """A table that was chosen in the browser.
+
+    Attributes:
+        number: its identifier.
+        folder: of its answers and, where it was uploaded, of its file.
+        file: the table itself.
+        header: whether its first line names the columns.
+    """
+
+    number: str
+    folder: Path
+    file: Path
+    header: bool
+
+    @property
+    def uploaded(self) -> bool:
+        """Whether the file is a copy of the workbench's own."""
+        return self.file.parent == self.folder
+
+    @property
+    def form(self) -> TableFormat:
+        """How the file is written."""
+        if is_parquet(self.file):
+            return TableFormat()
+        found = format_of(self.file)
+        if self.header:
+            return found
+        return replace(found, header=False, names=numbered(self.file, found))
+
+    def answers(self) -> dict[str, str]:
+        """What was typed into its form last."""
+        path = self.folder / _ANSWERS
+        return {name: str(value) for name, value in json_table("answers", path).items()} if path.is_file() else {}
+
+    def draft(self, given: Mapping[str, str]) -> Draft:
+        """Its draft with the answers of a form; codes of missing cells are the usual ones where none are given."""
+        facts = self.file.stat()
+        found = _draft(self, facts.st_mtime_ns, given.get("target"), given.get("task"))
+        if given.get("user"):
+            column_named("user", given["user"], found.columns)
+        return found.answered({"missing": ",".join(USUAL_CODES), **given})
+
+    def looked(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The answers, and for each question without one what occurs in the file: read, and unpaid."""
+        drafted = self.draft(given)
+        columns = read_columns(self.file, drafted.form)
+        found = dict(given)
+        for entry in (drafted.target, *drafted.entries):
+            if entry.role != DROP and not entry.known:
+                seen = look_at(entry, columns)
+                found |= {f"{name}:{entry.key}": getattr(seen, name) for name in ("low", "high", "source")}
+                found[f"values:{entry.key}"] = "\n".join(seen.values)
+        return found
+
+
+@lru_cache(8)  # The types of the columns are found again only where the file, the target or the task changes.
+def _draft(table: StoredTable, changed: int, target: str | None, task: str | None) -> Draft:
+    found = draft(table.file, target=target or None, task=task or None, form=table.form)
+    return replace(found, path=str(table.file))
+
+
+def named(root: Path, path: str, *, header: bool = True) -> StoredTable:
+    """A table of this machine by its path; raises `MissingData` or `InvalidInput` where it is none."""
+    file = table_file(Path(path.strip()).expanduser())
+    return _stored(_folder(root), file.resolve(), header)
+
+
+async def uploaded(root: Path, content_type: str, stream: AsyncIterator[bytes]) -> StoredTable:
+    """A table from a form with the one field of a file.
+
+    Raises:
+        InvalidInput: another form, a name that is no table's, or more than `LARGEST` bytes.
+    """
+    folder = _folder(root)
+    try:
+        return _stored(folder, await _written(folder, content_type, stream), True)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+
+
+async def _written(folder: Path, content_type: str, stream: AsyncIterator[bytes]) -> Path:
+    """Write the file of a form into `folder` as it comes; nothing of it is kept in memory."""
+    boundary = re.search(r'boundary="?([^";,]+)', content_type)
+    if boundary is None:
+        raise check.fail("the upload", "a form with a file", content_type[:80])
+    end = b"\r\n--" + boundary[1].encode()
+    waiting = b""
+    async for part in stream:
+        waiting += part
+        if b"\r\n\r\n" in waiting or len(waiting) > _HEAD:
+            break
+    head, _, waiting = waiting.partition(b"\r\n\r\n")
+    file = folder / _file_name(head.decode("utf-8", "replace"))
+    size, done = 0, False
+    with file.open("xb") as target:
+        file.chmod(0o600)
+        while not done:
+            content, found, _ = waiting.partition(end)
+            done = bool(found)
+            kept = b"" if done else content[-len(end) :]
+            size += target.write(content[: len(content) - len(kept)])
+            if size > LARGEST:
+                raise check.fail("the file", f"of at most {LARGEST >> 20} MiB", "more", "Name it by its path instead.")
+            part = b"" if done else await anext(stream, b"")
+            if not part and not done:
+                raise check.fail("the upload", "complete", "the beginning of a file")
+            waiting = kept + part
+    return file
+
+
+def _file_name(head: str) -> str:
+    found = re.search(r'filename="([^"]*)"', head)
+    name = re.sub(r"[^\w.-]", "_", found[1].replace("\\", "/").rpartition("/")[2])[-100:].lstrip(".") if found else ""
+    if not name:
+        raise check.fail("the file", "chosen", "none")
+    if not name.lower().endswith((*CSV, *PARQUET)):
+        raise check.fail("the file", f"one whose name ends in {', '.join((*CSV, *PARQUET))}", name)
+    return name
+
+
+def _folder(root: Path) -> Path:
+    """A new folder that this user alone can read."""
+    home = root / HOME
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.chmod(0o700)
+    made = home / secrets.token_hex(8)
+    made.mkdir(mode=0o700)
+    return made
+
+
+def _stored(folder: Path, file: Path, header: bool) -> StoredTable:
+    write_text(folder / _FACTS, json_text({"file": str(file), "header": header}))
+    return table_of(folder.parents[2], folder.name)
+
+
+def table_of(root: Path, number: str) -> StoredTable:
+    """The stored table `number`; raises `InvalidInput` where there is none."""
+    folder = (root / HOME).resolve() / number
+    if not _ID.fullmatch(number) or not (folder / _FACTS).is_file():
+        raise check.fail("table", "one of the list", number[:20])
+    facts = json_table("table", folder / _FACTS)
+    file = Path(str(facts["file"]))
+    return StoredTable(
+        number, folder, folder / file.name if file.parent.name == number else file, bool(facts["header"])
+    )
+
+
+def list_tables(root: Path) -> list[StoredTable]:
+    """The stored tables whose files are there, the latest first."""
+    found = []
+    for path in sorted((root / HOME).glob(f"*/{_FACTS}"), key=lambda path: path.stat().st_mtime, reverse=True):
+        try:
+            table = table_of(root, path.parent.name)
+        except TacitError:
+            continue
+        found += [table] if table.file.is_file() else []
+    return found
+
+
+def forget(table: StoredTable) -> None:
+    """Remove the answers and, where it was uploaded, the file; a file that was named by its path stays."""
+    shutil.rmtree(table.folder)
+
+
+def keep_answers(table: StoredTable, given: Mapping[str, str]) -> None:
+    """Keep what was typed, for the next visit."""
+    write_text(table.folder / _ANSWERS, json_text(dict(given)))
+
+
+def write_configuration(table: StoredTable, answered: Draft, name: str) -> Path:
+    """The TOML file of an answered draft, which `tacit train` takes; raises `InvalidInput` where it would refuse it."""
+    path = table.folder / f"{name}.toml"
+    write_text(path, answered.text)
+    read_config(str(path), {})
+    return path
