@@ -164,12 +164,8 @@ def overlaps(scores: Sequence[Scores]) -> list[Overlap]:
         found, wrong = int(np.sum(inside >= least)), int(np.sum(outside >= least))
         tpr, fpr = found / len(inside), wrong / len(outside)
         value = tpr / (tpr + fpr) if found + wrong else 0.0
-        rows.append(Overlap(least, found, wrong, value, _at_least(least, runs)))
+        rows.append(Overlap(least, found, wrong, value, 1.0 if least == 0 else float(bdtrc(least - 1, runs, 0.5))))
     return rows
-
-
-def _at_least(least: int, runs: int) -> float:
-    return 1.0 if least == 0 else float(bdtrc(least - 1, runs, 0.5))
 
 
 def _times_flagged(scores: Sequence[Scores]) -> tuple[np.ndarray, np.ndarray]:

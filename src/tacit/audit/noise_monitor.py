@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,8 +21,22 @@ _SPECTRA = 4_000_000  # values whose correlations between coordinates are comput
 _LEAST_TERMS = 5_000  # of a sum of products, so that its law is normal in the tails that are read
 
 
+class Monitor(ABC):
+    """A test of something that a run keeps secret, read when the run is over."""
+
+    @property
+    @abstractmethod
+    def p_value(self) -> float:
+        """The smallest p-value times the number of tests, at most 1; a secret of the run."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether no test raises the alarm; the only thing to print, since sums of the noise tell of the noise."""
+        return self.p_value >= ALARM
+
+
 @dataclass
-class NoiseMonitor:
+class NoiseMonitor(Monitor):
     """Tests of z = (released * divisor - sum before noise) / (noise_multiplier * sensitivity), step after step.
 
     The tests, each corrected for how many values it looks at: the mean; the sum of squares of all values, of every
@@ -79,17 +94,13 @@ class NoiseMonitor:
         return 0 if self._squares is None else len(self._squares) * len(self._steps)
 
     @property
-    def passed(self) -> bool:
-        """Whether no test raises the alarm; the only thing to print, since sums of the noise tell of the noise."""
-        return self.p_value >= ALARM
-
-    @property
     def p_value(self) -> float:
         """The smallest p-value times the number of tests, at most 1; a secret of the run."""
         if self._squares is None:
             raise check.fail("steps", "one at least before the monitor is read", 0)
-        found = [self._mean(), *self._sizes(), *self._halves(), self._shape(), self._between_coordinates()]
-        found.append(self._between_steps())
+        found, history = [self._mean(), *self._sizes(), *self._halves(), self._shape()], np.stack(self._kept)
+        found.append(_correlated(self._spectrum, self._spectra, len(self._squares)))
+        found.append(_correlated(_correlation(history), history.shape[1], len(history)))
         return min(1.0, min(found) * len(found))
 
     def _mean(self) -> float:
@@ -114,14 +125,6 @@ class NoiseMonitor:
         from scipy.stats import kstest  # Takes a second to load, and only an audit asks for it.
 
         return float(kstest(self._reservoir, "norm").pvalue)
-
-    def _between_coordinates(self) -> float:
-        assert self._squares is not None
-        return _correlated(self._spectrum, self._spectra, len(self._squares))
-
-    def _between_steps(self) -> float:
-        history = np.stack(self._kept)
-        return _correlated(_correlation(history), history.shape[1], len(history))
 
     def _sample(self, z: NDArray[np.float64]) -> None:
         """Reservoir sampling: every value so far is kept with the same probability."""

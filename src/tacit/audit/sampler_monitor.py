@@ -17,13 +17,13 @@ from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, bdtrc, logsumexp
 
 from tacit import check
-from tacit.audit.noise_monitor import ALARM
+from tacit.audit.noise_monitor import Monitor
 
 _REACH = 12.0  # standard deviations of the binomial that enter a moment generating function: 1e-30 lies beyond
 
 
 @dataclass
-class SamplerMonitor:
+class SamplerMonitor(Monitor):
     """Tests of the batches that were trained on against `records` independent coins of probability `sample_rate`.
 
     The tests: all inclusions together, the largest and the smallest batch, the most and the least often drawn record
@@ -72,11 +72,6 @@ class SamplerMonitor:
         self._sizes.append(int(times.sum()))
         self._counts += times
         self._last = inside
-
-    @property
-    def passed(self) -> bool:
-        """Whether no test raises the alarm; the only thing to print."""
-        return self.p_value >= ALARM
 
     @property
     def p_value(self) -> float:
@@ -144,7 +139,7 @@ def _chernoff(seen: float, terms: int, trials: int, rate: float) -> float:
     return min(1.0, 2 * math.exp(min(0.0, bound(float(best.x)))))
 
 
-class AllocationMonitor:
+class AllocationMonitor(Monitor):
     """Tests of batches against allocation: each of n records in k of every T steps, a uniform subset drawn by itself.
 
     Without tolerance: no record twice in a batch, more than k times in a pass of T steps, or fewer when it ends. By
@@ -213,11 +208,6 @@ class AllocationMonitor:
         self._p_values += binomial_p_values(np.array([seen]), self.records, rate)
 
     @property
-    def passed(self) -> bool:
-        """Whether no test raises the alarm; the only thing to print."""
-        return self.p_value >= ALARM
-
-    @property
     def p_value(self) -> float:
         """The smallest p-value times the number of tests, at most 1; a secret of the run."""
         if self._wrong or (self._left < 0).any():
@@ -232,7 +222,7 @@ def binomial_p_values(seen: NDArray[np.int64], trials: int, rate: float) -> list
     return np.minimum(1.0, 2 * np.minimum(below, above)).tolist()
 
 
-class GroupMonitor:
+class GroupMonitor(Monitor):
     """Tests of batches that are drawn from one group of records after another.
 
     Every record has a uniform group of its own: sizes of groups against Binomial(n, 1 / groups). A batch holds records
@@ -278,11 +268,6 @@ class GroupMonitor:
     def _monitor(self, members: int) -> SamplerMonitor | AllocationMonitor:
         """That of the batches of one group, whose records are numbered anew."""
         return SamplerMonitor(members, self.rate) if self.block is None else AllocationMonitor(members, self.block)
-
-    @property
-    def passed(self) -> bool:
-        """Whether no test raises the alarm; the only thing to print."""
-        return self.p_value >= ALARM
 
     @property
     def p_value(self) -> float:

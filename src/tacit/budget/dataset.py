@@ -131,7 +131,7 @@ class DatasetBudget:
         if self.scope.is_filter:
             hint = "A filter's budget is fixed before its first run."
             raise check.fail("cap", f"the budget of the {self.scope.says}, as declared", in_words(target), hint)
-        self._append("", "cap", target_spec(check_target(target)))
+        self.append("", "cap", target_spec(check_target(target)))
 
     def held(self, id: str) -> Held:
         """The reservation `id`; raises `InvalidInput` where there is none."""
@@ -215,11 +215,11 @@ class DatasetBudget:
 
     def note_untracked(self, label: str) -> None:
         """Write down that a run read these records without being charged: the total is at most claimed from now on."""
-        self._append("", "untracked", {"label": check.text("label", label), "who": _who()})
+        self.append("", "untracked", {"label": check.text("label", label), "who": _who()})
 
     def note_audit(self, label: str) -> None:
         """Write down that models were trained on these records that are not released; they cost nothing."""
-        self._append("", "audit", {"label": label, "who": _who(), "says": "models trained inside were not released"})
+        self.append("", "audit", {"label": label, "who": _who(), "says": "models trained inside were not released"})
 
     def split(self, name: str, parts: int) -> Parts:
         """A division of the records into `parts` by a keyed hash of each record alone, so that parts are disjoint.
@@ -241,7 +241,7 @@ class DatasetBudget:
         if known.splits.setdefault(check.text("name", name), parts) != parts:
             raise check.fail("parts", f"{known.splits[name]}, as the split {name!r} was declared", parts)
         if not any(row.kind == "split" and row.body["split"] == name for row in self.history()):
-            self._append("", "split", {"split": name, "parts": parts})
+            self.append("", "split", {"split": name, "parts": parts})
         return self._parts(name, parts)
 
     def register(self, x: Any, y: Any = None) -> None:
@@ -250,7 +250,7 @@ class DatasetBudget:
         digest = self._digest(hashes)
         if digest not in self.known.fingerprints:
             self._store.keep_fingerprint(self.name, digest, hashes)
-            self._append("", "fingerprint", {"digest": digest})
+            self.append("", "fingerprint", {"digest": digest})
 
     def recognises(self, hashes: np.ndarray) -> bool:
         """Whether records with these hashes are those of the data set, or a part of them."""
@@ -294,10 +294,7 @@ class DatasetBudget:
         self.append_reserve(Wanted(held.id, held.label, held.scope, missing, block, head, held.part))
 
     def append(self, reservation: str, kind: str, body: dict[str, Any]) -> None:
-        """Append a row about a reservation."""
-        self._append(reservation, kind, body)
-
-    def _append(self, reservation: str, kind: str, body: dict[str, Any]) -> None:
+        """Append a row, about a reservation where it names one."""
         self._store.append(lambda rows: [Draft(self.name, kind, reservation, body)])
 
     def _relevant(self, rows: tuple[Row, ...]) -> int:
@@ -311,10 +308,9 @@ class DatasetBudget:
 
     def _find(self, rows: tuple[Row, ...]) -> Known:
         known = read_rows(rows)
-        return known[check.choice("budget", self.name, list(known))] if known else self._none()
-
-    def _none(self) -> Known:
-        raise check.fail("budget", "the name of a declared data set", self.name, "Run tacit budget init NAME.")
+        if not known:
+            raise check.fail("budget", "the name of a declared data set", self.name, "Run tacit budget init NAME.")
+        return known[check.choice("budget", self.name, list(known))]
 
     def _digest(self, hashes: bytes) -> str:
         return self._store.key.mac(f"fingerprint of {self.name}", hashes)

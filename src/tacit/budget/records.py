@@ -118,7 +118,7 @@ def read_rows(rows: Iterable[Row]) -> dict[str, Known]:
         if row.kind == "declare":
             known[row.dataset] = _declared(row)
         else:
-            _READERS[row.kind](known[row.dataset], row)
+            _take(known[row.dataset], row)
     return known
 
 
@@ -192,46 +192,32 @@ def _reserve(known: Known, row: Row) -> None:
         found.heads[body["block"]] = body["head"]
 
 
-def _head(known: Known, row: Row) -> None:
-    known.held[row.reservation].heads[row.body["block"]] = row.body["head"]
+_SETTLED = {"settle": SETTLED, "abandon": ABANDONED}
 
 
-def _settle(known: Known, row: Row) -> None:
-    known.held[row.reservation].status = SETTLED
-    _head(known, row)
-
-
-def _abandon(known: Known, row: Row) -> None:
-    known.held[row.reservation].status = ABANDONED
-
-
-def _cap(known: Known, row: Row) -> None:
-    known.caps[row.body["type"]] = target_from_spec(row.body)
-
-
-def _fingerprint(known: Known, row: Row) -> None:
-    known.fingerprints.append(row.body["digest"])
-
-
-def _split(known: Known, row: Row) -> None:
-    known.splits[row.body["split"]] = row.body["parts"]
-
-
-def _untracked(known: Known, row: Row) -> None:
-    known.untracked.append(row.body["label"])
-
-
-_READERS = {
-    "reserve": _reserve,
-    "head": _head,
-    "settle": _settle,
-    "abandon": _abandon,
-    "cap": _cap,
-    "fingerprint": _fingerprint,
-    "split": _split,
-    "untracked": _untracked,
-    "audit": lambda known, row: None,
-}
+def _take(known: Known, row: Row) -> None:
+    """Add an entry that is no declaration."""
+    body = row.body
+    match row.kind:
+        case "reserve":
+            _reserve(known, row)
+        case "head" | "settle" | "abandon":
+            held = known.held[row.reservation]
+            held.status = _SETTLED.get(row.kind, held.status)
+            if row.kind != "abandon":
+                held.heads[body["block"]] = body["head"]
+        case "cap":
+            known.caps[body["type"]] = target_from_spec(body)
+        case "fingerprint":
+            known.fingerprints.append(body["digest"])
+        case "split":
+            known.splits[body["split"]] = body["parts"]
+        case "untracked":
+            known.untracked.append(body["label"])
+        case "audit":
+            return
+        case kind:
+            raise check.fail("registry", "one whose entries this version knows", kind, "Update tacit.")
 
 
 _BYTES = 8

@@ -141,13 +141,9 @@ def _check_node(name: str, node: Any) -> None:
         if full is not None and full != frame.size:
             raise check.fail("model", "free of subsampled plates", f"plate {frame.name!r}", "Batches are drawn for it.")
     # A subsampled plate has the scale size / subsample_size.
-    if node["infer"].get("is_auxiliary") or not _is_one(node["scale"]) or node.get("mask") is not None:
+    if node["infer"].get("is_auxiliary") or (torch.as_tensor(node["scale"]) != 1).any() or node.get("mask") is not None:
         hint = "Leave out poutine.scale, poutine.mask and subsample_size."
         raise check.fail("model", "free of scales and masks", f"site {name!r}", hint)
-
-
-def _is_one(scale: object) -> bool:
-    return bool((torch.as_tensor(scale) == 1).all())
 
 
 def _by_record(model: Model, values: Mapping[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -253,7 +252,9 @@ def white_box(
     run = open_run(folder)
     check_settings(config, dataset, run.own_card, training)
     records = run.execution
-    known = records[-1] if records else ExecutionRecord.of(nn.Module(), **_execution_of(config))
+    names = ("engine", "precision", "max_physical_batch_size")
+    computed = {name: getattr(config, name) for name in names}
+    known = records[-1] if records else ExecutionRecord.of(nn.Module(), **computed)
     monitors = LaneMonitors(
         training.noise_multiplier,
         training.sample_rate,
@@ -329,11 +330,6 @@ class _Trainer:
         if self.lane is not None:
             self.lane.observe_step()
         self.on_progress("training with canaries", done, total)
-
-
-def _execution_of(config: Config) -> dict[str, Any]:
-    names = ("engine", "precision", "max_physical_batch_size")
-    return {name: getattr(config, name) for name in names}
 
 
 def _groups(lane: CanaryLane, monitors: LaneMonitors, training: Training) -> np.ndarray:

@@ -266,21 +266,15 @@ def evaluator(dataset: Dataset) -> Callable[[nn.Module], dict[str, float]]:
 
 def predictor(model: nn.Module, dataset: Dataset) -> Callable[[np.ndarray], np.ndarray]:
     """`model` in evaluation mode: inputs (n, ...) to class probabilities (n, classes), or to values of a regression."""
+    answers = Answers(model, dataset)
 
     def answer(inputs: np.ndarray) -> np.ndarray:
         training = model.training
         model.eval()
         with torch.no_grad():
-            chunks = [
-                model(torch.from_numpy(inputs[start : start + ROWS_AT_ONCE])).double()
-                for start in range(0, len(inputs), ROWS_AT_ONCE)
-            ]
+            found = [answers(chunk) for chunk in torch.from_numpy(inputs).split(ROWS_AT_ONCE)]
         model.train(training)
-        outputs = torch.cat(chunks)
-        if dataset.task != "regression":
-            return torch.softmax(outputs, dim=1).numpy()
-        low, high = dataset.target_range
-        return low + (high - low) * outputs.squeeze(-1).clamp(0, 1).numpy()
+        return torch.cat(found).numpy()
 
     return answer
 

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -37,6 +36,7 @@ from tacit.attacks import (
     shadow_splits,
     train_stacked,
 )
+from tacit.attacks.base import joined
 from tacit.audit import AuditResult, audit_scores
 from tacit.clipping import FlatClip
 from tacit.data import Dataset
@@ -183,7 +183,9 @@ class PrivilegedAttacks:
     def recipe(self) -> Recipe:
         """The run's own settings, with the noise multiplier of its card."""
         config = self.config
-        noise = trained_with(config, self.folder)["noise_multiplier"]
+        card = open_run(self.folder).own_card  # What the run was really trained with, where it says so.
+        settings = check.instance("settings of card.json", card.get("settings", {}), dict, "a table")
+        noise = settings.get("noise_multiplier", config.noise_multiplier)
         if not isinstance(noise, int | float):
             raise check.fail("noise", "the same at every step for attacks with shadow models", noise)
         return Recipe(
@@ -200,7 +202,7 @@ class PrivilegedAttacks:
     @cached_property
     def references(self) -> References:
         """Shadow models on random halves of members and non-members, each record in half of them."""
-        examples = _joined(self.members, self.non_members)
+        examples = joined(self.members, self.non_members)
         included = half_splits(check.count("shadows", self.shadows, minimum=2), len(examples[1]))
         stack = self._train(examples, included, self.recipe, "references")
         return stack.references(included)
@@ -254,16 +256,6 @@ class PrivilegedAttacks:
         order = np.random.default_rng(0).permutation(len(labels))
         rows = np.sort(np.array_split(order, 2)[half])
         return _part((self.dataset.x_test, labels), rows)
-
-
-def trained_with(config: Config, folder: Path) -> dict[str, Any]:
-    """The settings that the run in `folder` was really trained with, from its card; those of `config` without one."""
-    settings = check.instance("settings of card.json", open_run(folder).own_card.get("settings", {}), dict, "a table")
-    return {"noise_multiplier": config.noise_multiplier, "clip_norm": config.clip_norm} | settings
-
-
-def _joined(first: Examples, second: Examples) -> Examples:
-    return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
 
 
 def _part(examples: Examples, rows: np.ndarray) -> Examples:

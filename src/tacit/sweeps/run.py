@@ -78,17 +78,12 @@ def sweep(
             if leased.over:
                 break
             missing = {key: task for key, task in missing.items() if key not in found}
-            found |= _of_others(missing, store)
+            of_others = {key: store.find(key) for key in missing}
+            found |= {key: result for key, result in of_others.items() if result is not None}
             missing = {key: task for key, task in missing.items() if key not in found}
             if missing:
                 time.sleep(_POLL)
     return [found[key] for key in keys if key in found]
-
-
-def _of_others(missing: Mapping[str, Task], store: Store) -> dict[str, Result]:
-    """Those of the missing tasks that other processes have finished."""
-    results = {key: store.find(key) for key in missing}
-    return {key: result for key, result in results.items() if result is not None}
 
 
 class _Leased:

@@ -127,7 +127,7 @@ class Store:
         with self._write() as (connection, origin):
             before = connection.execute("select ran from results where key = ?", (key,)).fetchone()
             ran = max(started(connection, key), 1) + (check.count("ran", before[0]) if before else 0)
-            row = (*row, ran, row_signature((*row, ran)))
+            row = (*row, ran, json.dumps(signature_of(_ROW, [*row, ran])))
             connection.execute(f"insert or replace into results values ({', '.join('?' * len(row))})", row)
             end(connection, key)
         return self._result(row, origin)
@@ -195,7 +195,7 @@ class Store:
 
     def _result(self, row: tuple[Any, ...], store: Origin) -> Result:
         _, sweep, function, settings, value, seconds, finished, used, ran, signature = row
-        origin = row_origin(row[:-1], signature)
+        origin = origin_of(_ROW, list(row[:-1]), _parsed(signature))
         try:
             return Result(
                 check.text("sweep", sweep),
@@ -290,16 +290,6 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 _ROW, _STORE = "result", "store"
-
-
-def row_signature(row: Sequence[Any]) -> str:
-    """The signature of a row's cells, its key the first of them, as a text."""
-    return json.dumps(signature_of(_ROW, list(row)))
-
-
-def row_origin(row: Sequence[Any], signature: object) -> Origin:
-    """Where a row came from, by the text that was kept with it; a row under another key is an edited one."""
-    return origin_of(_ROW, list(row), _parsed(signature))
 
 
 def store_origin(connection: sqlite3.Connection) -> Origin:

@@ -296,10 +296,11 @@ def spend(
         0.1
     """
     check.choice("mode", mode, MODES)
-    stop = _stopping(mode, target.epsilon if limit is None else limit) if stopping else None
+    whole = target.epsilon if limit is None else limit
+    stop = whole * (_STOPPING_T4 if mode == "T4" else _STOPPING) if stopping else None
     choice = None if mode == "T1" else _CHOICE * target.epsilon
     if mode == "T4":
-        choice = (target.epsilon if limit is None else limit) - (stop or 0.0)
+        choice = whole - (stop or 0.0)
     phases = _Phases(mode, search, training, choice, stop, selection)
     if mode == "paper":
         rest = (1 - _CHOICE) * target.epsilon - (stop or 0.0)
@@ -317,10 +318,6 @@ def spend(
 def stopping_mechanism(epsilon: float) -> Mechanism:
     """Mechanism of a private stopping rule: pure epsilon-DP, over however many epochs."""
     return Approximate(epsilon, 0.0)
-
-
-def _stopping(mode: str, epsilon: float) -> float:
-    return epsilon * (_STOPPING_T4 if mode == "T4" else _STOPPING)
 
 
 def _within(

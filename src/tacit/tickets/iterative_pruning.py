@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -111,7 +110,7 @@ def iterative_tickets(
             learning_rate,
             batch_size,
             torch.Generator().manual_seed(_SEED_STRIDE * seed + round_),
-            on_progress=partial(_report, on_progress, round_ * iterations, (rounds + 1) * iterations),
+            on_progress=lambda done, before=round_ * iterations: on_progress(before + done, (rounds + 1) * iterations),
         )
         now, reached = tickets[-1], float(accuracy(model))
         masks = by_magnitude({name: model.get_parameter(name) for name in now.masks}, now.masks, pruned)
@@ -122,10 +121,6 @@ def iterative_tickets(
             for at in (round_ + 1, round_):
                 tickets[at].save(_path(folder, at))
     return tickets[1 : rounds + 1]
-
-
-def _report(on_progress: Progress, before: int, total: int, done: int) -> None:
-    on_progress(before + done, total)
 
 
 def train_masked(

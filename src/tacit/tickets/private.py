@@ -242,9 +242,12 @@ class PrivateTicket:
         names = prunable(model, self.plan.patterns)
         tickets = []
         for density in self.plan.densities:
-            masks = by_magnitude(trained, dense_masks(model, names), _to_density(names, density))
+            # The last layer has few weights.
+            shares = paper_shares(names, hidden=1 - density, last=1 - density**0.5)
+            masks = by_magnitude(trained, dense_masks(model, names), shares)
             note = f"magnitudes after {self.plan.search_epochs:g} private epochs"
-            tickets.append((Ticket(masks, start, "private", note), trained | _masked(trained, masks)))
+            pruned = {name: trained[name] * mask for name, mask in masks.items()}
+            tickets.append((Ticket(masks, start, "private", note), trained | pruned))
         return tickets
 
     def _fit(
@@ -353,15 +356,6 @@ def _checked(mode: str, candidates: Sequence[Ticket]) -> Sequence[Ticket]:
         rule = f"of {wanted} provenance in mode {mode}"
         raise check.fail("candidates", rule, ", ".join(sorted({ticket.provenance for ticket in candidates})))
     return candidates
-
-
-def _to_density(names: Sequence[str], density: float) -> dict[str, float]:
-    """Shares that leave `density` of each hidden layer and sqrt(density) of the last, which has few weights."""
-    return paper_shares(names, hidden=1 - density, last=1 - density**0.5)
-
-
-def _masked(weights: dict[str, Tensor], masks: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: weights[name] * mask for name, mask in masks.items()}
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -79,7 +79,7 @@ def random_masks(model: nn.Module, kept: Mapping[str, float], generator: torch.G
         >>> int(random_masks(nn.Linear(4, 5), {"weight": 0.25}, torch.Generator())["weight"].sum())
         5
     """
-    scores = {name: torch.rand(_parameter(model, name).shape, generator=generator) for name in kept}
+    scores = {name: torch.rand(model.get_parameter(name).shape, generator=generator) for name in kept}
     return _largest(scores, kept)
 
 
@@ -90,7 +90,7 @@ def start_magnitude_masks(model: nn.Module, kept: Mapping[str, float]) -> Masks:
         >>> int(start_magnitude_masks(nn.Linear(4, 5), {"weight": 0.25})["weight"].sum())
         5
     """
-    return _largest({name: _parameter(model, name).detach().abs() for name in kept}, kept)
+    return _largest({name: model.get_parameter(name).detach().abs() for name in kept}, kept)
 
 
 def synflow_masks(model: nn.Module, density: float, example: Tensor, names: Sequence[str] = ()) -> Masks:
@@ -130,7 +130,7 @@ def synflow_masks(model: nn.Module, density: float, example: Tensor, names: Sequ
         gradients = torch.autograd.grad(flow, [own[name] for name in names])
         scores = {n: (own[n].detach() * g).abs() for n, g in zip(names, gradients, strict=True)}
         masks = _largest_together(scores, density ** (step / _SYNFLOW_ROUNDS))
-    return {name: mask.to(_parameter(model, name).dtype) for name, mask in masks.items()}
+    return {name: mask.to(model.get_parameter(name).dtype) for name, mask in masks.items()}
 
 
 def _largest(scores: Mapping[str, Tensor], kept: Mapping[str, float]) -> Masks:
@@ -148,10 +148,6 @@ def _top(score: Tensor, count: int) -> Tensor:
     mask = torch.zeros_like(score).flatten()
     mask[score.flatten().topk(max(1, min(count, score.numel()))).indices] = 1.0
     return mask.view_as(score)
-
-
-def _parameter(model: nn.Module, name: str) -> Tensor:
-    return model.get_parameter(name)
 
 
 # Elementwise and without randomness or parameters.
