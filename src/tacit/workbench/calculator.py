@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tacit.accounting import Ledger, accountant
 from tacit.mechanisms import Gaussian, Mechanism, Shuffled
 from tacit.workbench.runs import ALPHA
 
+Value = TypeVar("Value", int, float)
 SOLVED = ("epsilon", "noise_multiplier", "epochs")
 """What the calculator finds from the other settings."""
 SAMPLERS = ("poisson", "shuffled")
@@ -125,12 +127,7 @@ def _curve(fixed: Settings, noise: float, steps: int) -> tuple[float, np.ndarray
 
 @lru_cache(_KEPT)  # Also so that one question has one answer, wherever its search began.
 def _smallest_noise(fixed: Settings, steps: int, target: float) -> float:
-    """The smallest noise that is enough, to four digits; `pld` is asked for the one that is returned.
-
-    `pld` takes fifty times as long as the central limit theorem, whose epsilon is a little too small. So the theorem is
-    asked for the noise of target / c, with c the ratio of the two at the last point that was tried, in an earlier
-    answer for the first try. Where the search begins moves the result by less than `_CLOSE` allows.
-    """
+    """The smallest noise that is enough, to four digits."""
 
     def by_theorem(wanted: float) -> float:
         low, high = _LEAST_NOISE, _LARGEST_NOISE
@@ -139,29 +136,18 @@ def _smallest_noise(fixed: Settings, steps: int, target: float) -> float:
             low, high = (low, middle) if _epsilon(fixed, middle, steps, "clt") <= wanted else (middle, high)
         return math.ceil(high * 1e4) / 1e4
 
-    found = by_theorem(target / _RATIOS[fixed.sampler])
-    for _ in range(_TRIES):
-        cost = _epsilon(fixed, found, steps, "pld")
-        if cost < math.inf:
-            _RATIOS[fixed.sampler] = cost / _epsilon(fixed, found, steps, "clt") / _INSIDE
-        if _CLOSE * target <= cost <= target:
-            return found
-        better = by_theorem(target / _RATIOS[fixed.sampler]) if cost < math.inf else found * 1.1
-        if better == found:
-            break
-        found = min(better, _LARGEST_NOISE)
-    step = 1.005
-    while _epsilon(fixed, found, steps, "pld") > target:
-        if found >= _LARGEST_NOISE:
+    def safer(noise: float, factor: float) -> float:
+        if noise >= _LARGEST_NOISE:
             hint = "Ask for more epsilon."
             raise check.fail("epsilon", "reached by a noise multiplier of at most 1000", "less", hint)
-        found, step = min(math.ceil(found * step * 1e4) / 1e4, _LARGEST_NOISE), step**1.6
-    return found
+        return min(math.ceil(noise * factor * 1e4) / 1e4, _LARGEST_NOISE)
+
+    return _nearest(fixed, target, lambda noise, by: _epsilon(fixed, noise, steps, by), by_theorem, safer)
 
 
 @lru_cache(_KEPT)
 def _most_steps(fixed: Settings, noise: float, target: float) -> int:
-    """The most steps that are allowed, found as `_smallest_noise` finds the noise."""
+    """The most steps that are allowed."""
     if _epsilon(fixed, noise, 1, "pld") > target:
         raise check.fail("epsilon", "enough for one step", "less", "Raise epsilon or the noise.")
 
@@ -172,20 +158,46 @@ def _most_steps(fixed: Settings, noise: float, target: float) -> int:
             low, high = (middle, high) if _epsilon(fixed, noise, middle, "clt") <= wanted else (low, middle)
         return low
 
+    def safer(steps: int, factor: float) -> int:
+        return max(1, int(steps / factor))
+
+    return _nearest(fixed, target, lambda steps, by: _epsilon(fixed, noise, steps, by), by_theorem, safer)
+
+
+def _nearest(
+    fixed: Settings,
+    target: float,
+    epsilon: Callable[[Value, str], float],
+    by_theorem: Callable[[float], Value],
+    safer: Callable[[Value, float], Value],
+) -> Value:
+    """The value whose epsilon by `pld` is at most the target and close to it.
+
+    `pld` takes fifty times as long as the central limit theorem, whose epsilon is a little too small. So the theorem is
+    asked for the value of target / c, with c the ratio of the two at the last point that was tried, in an earlier
+    answer for the first try. Where the search begins moves the result by less than `_CLOSE` allows.
+
+    Args:
+        fixed: whose sampler has a ratio of its own.
+        target: epsilon, > 0.
+        epsilon: of a value, by an accountant.
+        by_theorem: the value of an epsilon by the central limit theorem.
+        safer: a value by a factor on the safe side.
+    """
     found = by_theorem(target / _RATIOS[fixed.sampler])
     for _ in range(_TRIES):
-        cost = _epsilon(fixed, noise, found, "pld")
+        cost = epsilon(found, "pld")
         if cost < math.inf:
-            _RATIOS[fixed.sampler] = cost / _epsilon(fixed, noise, found, "clt") / _INSIDE
-        if cost <= target and (cost >= _CLOSE * target or found == _LARGEST_STEPS):
+            _RATIOS[fixed.sampler] = cost / epsilon(found, "clt") / _INSIDE
+        if _CLOSE * target <= cost <= target:
             return found
-        better = by_theorem(target / _RATIOS[fixed.sampler]) if cost < math.inf else found // 2
-        if better in (0, found):
+        better = by_theorem(target / _RATIOS[fixed.sampler]) if cost < math.inf else safer(found, 1.5)
+        if better == found:
             break
         found = better
-    shrink = 0.99
-    while found > 1 and _epsilon(fixed, noise, found, "pld") > target:
-        found, shrink = max(1, int(found * shrink)), shrink**1.6
+    factor = 1.005
+    while epsilon(found, "pld") > target:
+        found, factor = safer(found, factor), factor**1.6
     return found
 
 

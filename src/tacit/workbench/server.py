@@ -23,7 +23,6 @@ from tacit.reports import words
 from tacit.runs import preset_names
 from tacit.workbench import jobs, runs
 from tacit.workbench.calculator import SAMPLERS, SOLVED, calculate
-from tacit.workbench.runs import swatch_svg, tradeoff_svg
 from tacit.workbench.table_pages import TablePages, read_form
 
 HOST = "127.0.0.1"
@@ -155,6 +154,7 @@ class _Pages:
         loader = PackageLoader("tacit.workbench", "templates")
         self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
         self._templates.globals["link"] = self.link
+        self._templates.filters["points"] = runs.points_of
 
     def link(self, path: str, **query: str) -> str:
         """The address of a page, which holds the token."""
@@ -214,8 +214,6 @@ class _Pages:
         return await run_in_threadpool(self._compared, names)
 
     def _compared(self, names: list[str]) -> Response:
-        from markupsafe import Markup
-
         drawn, left_out = [], []
         listed = {row.name: row for row in runs.list_runs(self._root)}
         for name in names:
@@ -224,9 +222,8 @@ class _Pages:
                 left_out.append(name)
             else:
                 drawn.append((name, found[1]))
-        rows = [(Markup(swatch_svg(index)), listed[name]) for index, (name, _) in enumerate(drawn) if name in listed]
-        picture = Markup(tradeoff_svg(drawn))
-        return self.page("compare.html.j2", title="Compare", picture=picture, rows=rows, left_out=left_out)
+        rows = [(index, listed[name]) for index, (name, _) in enumerate(drawn) if name in listed]
+        return self.page("compare.html.j2", title="Compare", curves=drawn, rows=rows, left_out=left_out)
 
     async def calculator_page(self, request: Request) -> Response:
         form = _FORM | {"solve": "epsilon", "sampler": "poisson"} | dict(request.query_params)
@@ -240,14 +237,10 @@ class _Pages:
         return self.page("answer.html.j2", **content)
 
     def _answer(self, form: dict[str, str]) -> dict[str, Any]:
-        from markupsafe import Markup
-
         try:
-            found = calculate(form)
+            return {"answer": calculate(form), "sentence": "", "words": words}
         except TacitError as error:
-            return {"answer": None, "picture": "", "sentence": str(error), "words": words}
-        picture = Markup(tradeoff_svg([("these settings", found.beta)]))
-        return {"answer": found, "picture": picture, "sentence": "", "words": words}
+            return {"answer": None, "sentence": str(error), "words": words}
 
     async def jobs_page(self, request: Request) -> Response:
         found, listed = await run_in_threadpool(lambda: (jobs.list_jobs(self._root), runs.list_runs(self._root)))
