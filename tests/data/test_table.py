@@ -198,7 +198,7 @@ def test_bad_tables(rows, sentence, write):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"target": "incme"}, r"target must be one of age, job, id, income; got 'incme'\. Did you mean 'income'\?"),
+        ({"target": "incme"}, r"one of the 4 columns; got 'incme'\. The nearest are 'income'"),
         ({"bounds": {"agee": (0, 1)}}, r"key of bounds must be one of .*Did you mean 'age'\?"),
         ({"categories": {"jobs": ["a", "b"]}}, r"key of categories must be one of .*Did you mean 'job'\?"),
         ({"drop": ["ids"]}, r"drop must be one of .*Did you mean 'id'\?"),

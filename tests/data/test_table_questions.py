@@ -65,9 +65,10 @@ def test_the_terminal_asks_twelve_questions_and_a_wrong_answer_again(unseen, tmp
     assert section["categories"]["channel"] == [*sorted(CHANNELS), ""]
     assert section["fill"]["income"] == 30000
     assert section["fill"]["since"] == "2017-07-02"
-    assert section["sources"] == {"tariff": "price list"} | dict.fromkeys(
-        ("cancelled", "born", "income", "height", "visits", "since"), "census"
-    )
+    assert settings["statement"]["facts"] == [
+        "known from census: cancelled, born, income, height, visits, since",
+        "known from price list: tariff",
+    ]
 
 
 def test_an_end_of_the_input_is_a_sentence(unseen, tmp_path, monkeypatch, capsys):
@@ -91,6 +92,8 @@ def test_answers_make_a_training_that_is_proven(unseen):
     run = train(read_config(str(home), quick), out=unseen.parent / "run")
     assert run.card.ledger.standing.value == "proven"
     assert run.card.leaks == ()
+    assert "known from census: born, income, height, visits" in run.card.about["facts"]
+    assert (run.folder / "statement.json").is_file()
 
 
 @pytest.mark.parametrize("method", ["gradient", "objective", "output", "input"])

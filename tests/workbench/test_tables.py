@@ -153,14 +153,16 @@ def test_what_is_proposed_from_the_file_is_only_claimed(own, unseen):
 
 def test_answers_start_the_training_of_the_command_line(own, root, unseen, started):
     at = chosen(own, unseen)
-    reply = own.post(at, data=FIELDS | {"action": "start"}, **POST)
+    reply = own.post(at, data=FIELDS | {"action": "start", "owner": "the clinic"}, **POST)
     assert reply.headers["location"].startswith("/jobs?")
     assert len(started) == 1
     (job,) = jobs.list_jobs(root)
     assert job["kind"] == "table"
     (path,) = (root / tables.HOME).glob("*/*.toml")
-    assert json_table("job", root / ".workbench" / f"{job['job']}.json")["configuration"] == str(path)
-    assert tomllib.loads(path.read_text())["table"]["sources"]["tariff"] == "price list"
+    assert json_table("job", root / ".workbench" / f"{job['job']}.json")["preset"] == str(path)
+    stated = tomllib.loads(path.read_text())["statement"]
+    assert stated["owner"] == "the clinic"
+    assert "known from price list: cancelled, tariff, channel, since" in stated["facts"]
     assert f"Stop {job['run']}" in own.get("/jobs").text
 
 

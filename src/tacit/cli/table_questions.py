@@ -20,11 +20,12 @@ from tacit.errors import TacitError
 _LARGEST = 1_000_000  # bytes of a list of categories
 _SHOWN = 5  # faults of one answer
 _WAYS = {
-    NUMBER: (("low", "high"), "Lowest and highest value", '"income=0..200000; age=0..110"'),
-    DATE: (("low", "high"), "First and last day", '"born=1900-01-01..2012-12-31"'),
-    CATEGORY: (("values",), "Every value that can occur", '"ward=north|south; code=@codes.txt"'),
+    NUMBER: ("Lowest and highest value", "0..200000"),
+    DATE: ("First and last day", "1900-01-01..2012-12-31"),
+    CATEGORY: ("Every value that can occur", "north|south, or @FILE with one a line"),
 }
-_MORE = '"*=..." for the rest, "look" for what occurs (read, unpaid)'
+_RANGE = ("low", "high", "values")
+_SETTINGS = ("epsilon", "delta", "method")
 
 
 def ask_about(
@@ -48,11 +49,11 @@ def ask_about(
             return now
         return draft_of(name, columns, form, target=goal, task=kind)
 
-    def goal(now: Draft, typed: str) -> Draft:
-        return drafted(now, column_named("target", typed, columns) if typed else now.target.key, now.task)
-
     found = draft_of(name, columns, form, target=target, task=task)
-    first = _Question(lambda now: f"Column to predict [{now.target.key}]", goal)
+    first = _Question(
+        lambda now: f"Column to predict [{now.target.key}]",
+        lambda now, typed: drafted(now, column_named("target", typed or now.target.key, columns), now.task),
+    )
     second = _Question(
         lambda now: f"Task: {', '.join(TASKS)} [{now.task}]",
         lambda now, typed: drafted(now, now.target.key, typed or now.task),
@@ -60,6 +61,10 @@ def ask_about(
     for question in (first, second, *_further(columns)):
         found = question.asked(found)
     return found
+
+
+def _every(now: Draft) -> list[Entry]:
+    return [now.target, *now.entries]
 
 
 @dataclass(frozen=True)
@@ -70,13 +75,13 @@ class _Question:
         prompt: of a draft; empty where nothing is asked.
         step: the draft with an answer.
         fields: whose faults are told and asked for again.
-        about: the entries whose fields they are; all by default.
+        about: the entries whose fields they are.
     """
 
     prompt: Callable[[Draft], str]
     step: Callable[[Draft, str], Draft]
     fields: tuple[str, ...] = ()
-    about: Callable[[Draft], Sequence[Entry]] = lambda now: (now.target, *now.entries)
+    about: Callable[[Draft], Sequence[Entry]] = _every
 
     def asked(self, now: Draft) -> Draft:
         """The draft with the answer; what is wrong is told and asked for again, and what was right stays."""
@@ -84,16 +89,14 @@ class _Question:
         while prompt:
             try:
                 now = self.step(now, input(f"{prompt}: ").strip())
+                wrong = self._wrong(now)
             except EOFError:
                 raise check.fail("the answers", "given to every question", "an end of the input") from None
             except TacitError as error:
-                _tell(str(error))
-                continue
-            wrong = self._wrong(now)
+                wrong = [str(error)]
             for sentence in wrong[:_SHOWN]:
-                _tell(sentence)
-            if not wrong:
-                break
+                screen(stderr=True).print(sentence, soft_wrap=True)
+            prompt = prompt if wrong else ""
         return now
 
     def _wrong(self, now: Draft) -> list[str]:
@@ -107,24 +110,17 @@ class _Question:
         return list(found.values())
 
 
-def _tell(sentence: str) -> None:
-    screen(stderr=True).print(sentence, soft_wrap=True)
-
-
 def _further(columns: Mapping[str, np.ndarray]) -> Iterator[_Question]:
     """What is asked once target and task are known."""
     yield _Question(
         lambda _: "Column of persons, if one may have several records (Enter: none)",
         lambda now, typed: now.answered({"user": column_named("user", typed, columns) if typed else ""}),
+        ("user",),
     )
     yield _Question(_roles_prompt, lambda now, typed: now.answered(_roles(now, typed)), ("role", "features"))
-    yield from (_range_question(role, columns) for role in _WAYS)
-    yield _Question(
-        _target_prompt,
-        lambda now, typed: _target(now, typed, columns),
-        ("values", "low", "high"),
-        lambda now: (now.target,),
-    )
+    for role in _WAYS:
+        yield _range_question(lambda now, role=role: [e for e in now.entries if e.role == role], columns)
+    yield _range_question(lambda now: [now.target], columns)
     codes = ",".join(USUAL_CODES)
     yield _Question(
         lambda _: f"Codes of missing cells, besides an empty one [{codes}]",
@@ -136,22 +132,22 @@ def _further(columns: Mapping[str, np.ndarray]) -> Iterator[_Question]:
     yield _Question(
         lambda now: f"Epsilon, delta and method ({', '.join(METHODS)}) [2.0, {now.delta_used:g}, gradient]",
         _with_cost,
-        ("epsilon", "delta", "method"),
+        _SETTINGS,
     )
 
 
-def _range_question(role: str, columns: Mapping[str, np.ndarray]) -> _Question:
-    """The question about the ranges, days or categories of all columns of a role."""
-    fields, what, example = _WAYS[role]
-
-    def about(now: Draft) -> list[Entry]:
-        return [entry for entry in now.entries if entry.role == role]
+def _range_question(about: Callable[[Draft], list[Entry]], columns: Mapping[str, np.ndarray]) -> _Question:
+    """The question about the ranges, days or categories of columns of one role."""
 
     def prompt(now: Draft) -> str:
-        asked = ", ".join(entry.key for entry in about(now))
-        return f"{what} of {asked}, as {example}; {_MORE}" if asked else ""
+        asked = about(now)
+        if not asked:
+            return ""
+        what, example = _WAYS[asked[0].role]
+        names, more = ", ".join(entry.key for entry in asked), "; *=... for the rest" if len(asked) > 1 else ""
+        return f'{what} of {names}, as "{asked[0].key}={example}{more}"; look for what occurs (read, unpaid)'
 
-    return _Question(prompt, lambda now, typed: _declared(now, typed, about(now), columns), fields, about)
+    return _Question(prompt, lambda now, typed: _declared(now, typed, about(now), columns), _RANGE, about)
 
 
 def _roles_prompt(now: Draft) -> str:
@@ -170,25 +166,23 @@ def _roles(now: Draft, typed: str) -> dict[str, str]:
 
 
 def _declared(now: Draft, typed: str, asked: Sequence[Entry], columns: Mapping[str, np.ndarray]) -> Draft:
-    """With the ends or categories of the columns that are `asked` for."""
-    changed: dict[str, Entry] = {}
+    """With the ends or categories of the columns that are `asked` for; one column alone needs no name."""
     given: dict[str, str] = {}
+    looked: dict[str, Entry] = {}
+    typed = f"{asked[0].key}={typed}" if len(asked) == 1 and "=" not in typed else typed
     for key, value in _items(typed, asked, [entry.key for entry in asked if not entry.known]):
         (entry,) = [entry for entry in asked if entry.key == key]
         if value == "look":
-            changed[key] = look_at(entry, columns)
+            looked[key] = look_at(entry, columns)
+        elif entry.role == CATEGORY:
+            given[f"values:{key}"] = _listed(value)
         else:
-            given |= _values(entry, value)
-    return replace(now, entries=tuple(changed.get(entry.key, entry) for entry in now.entries)).answered(given)
-
-
-def _values(entry: Entry, value: str) -> dict[str, str]:
-    if entry.role == CATEGORY:
-        return {f"values:{entry.key}": _listed(value)}
-    low, found, high = value.partition("..")
-    if not found:
-        raise check.fail(f"the range of {entry.key}", "LOWEST..HIGHEST", value)
-    return {f"low:{entry.key}": low, f"high:{entry.key}": high}
+            low, found, high = value.partition("..")
+            if not found:
+                raise check.fail(f"the range of {key}", "LOWEST..HIGHEST", value)
+            given |= {f"low:{key}": low, f"high:{key}": high}
+    target, *entries = [looked.get(entry.key, entry) for entry in _every(now)]
+    return replace(now, target=target, entries=tuple(entries)).answered(given)
 
 
 def _listed(value: str) -> str:
@@ -201,18 +195,6 @@ def _listed(value: str) -> str:
     return file.read_text(encoding="utf-8", errors="replace")
 
 
-def _target_prompt(now: Draft) -> str:
-    if now.task == "regression":
-        return f'Lowest and highest {now.target.key} that can occur, as "0..100" (or look)'
-    return f'Classes of {now.target.key}, as "no|yes" (or look)'
-
-
-def _target(now: Draft, typed: str, columns: Mapping[str, np.ndarray]) -> Draft:
-    if typed == "look":
-        return replace(now, target=look_at(now.target, columns))
-    return now.answered(_values(now.target, typed))
-
-
 def _fill_prompt(now: Draft) -> str:
     asked = [entry.key for entry in now.entries if entry.role in (NUMBER, DATE)]
     if not asked or now.task == "ratings":
@@ -220,24 +202,27 @@ def _fill_prompt(now: Draft) -> str:
     return f'Constants for missing cells, as "{asked[0]}=VALUE" (Enter: the middle of each range)'
 
 
+def _without_source(now: Draft) -> list[Entry]:
+    return [entry for entry in _every(now) if entry.role != DROP and not entry.source]
+
+
 def _source_prompt(now: Draft) -> str:
-    asked = [entry.key for entry in (now.target, *now.entries) if entry.role != DROP and not entry.source]
+    asked = _without_source(now)
     if not asked:
         return ""
-    return f'Where are the answers known from? One source for all, or "{asked[0]}=SOURCE; *=SOURCE"'
+    return f'Where are the answers known from? One source for all, or "{asked[0].key}=SOURCE; *=SOURCE"'
 
 
 def _with_sources(now: Draft, typed: str) -> Draft:
-    every = (now.target, *now.entries)
     typed = f"*={typed}" if typed and "=" not in typed else typed
-    return now.answered(_each("source", typed, [each for each in every if each.role != DROP and not each.source]))
+    return now.answered(_each("source", typed, _without_source(now)))
 
 
 def _with_cost(now: Draft, typed: str) -> Draft:
-    parts = [part.strip() for part in typed.replace(";", ",").split(",")]
-    if len(parts) > 3:
+    parts = [part.strip() for part in typed.split(",")]
+    if len(parts) > len(_SETTINGS):
         raise check.fail("the answer", "at most three: epsilon, delta, method", typed)
-    return now.answered({name: part for name, part in zip(("epsilon", "delta", "method"), parts, strict=False) if part})
+    return now.answered({name: part for name, part in zip(_SETTINGS, parts, strict=False) if part})
 
 
 def _each(field: str, typed: str, entries: Sequence[Entry]) -> dict[str, str]:
@@ -248,17 +233,14 @@ def _items(typed: str, entries: Sequence[Entry], rest: Sequence[str] = ()) -> It
     """(key, answer) of "NAME=ANSWER; 3=ANSWER; *=ANSWER", where * stands for those of `rest` that are not named."""
     known = [entry.key for entry in entries]
     found: dict[str, str] = {}
-    others = None
     for part in filter(None, map(str.strip, typed.split(";"))):
         name, equals, answer = (each.strip() for each in part.partition("="))
         if not equals:
             raise check.fail("each answer", "COLUMN=ANSWER", part)
-        if name == "*":
-            others = answer
-        elif name not in known and name.isdecimal() and 0 < int(name) <= len(known):
-            found[known[int(name) - 1]] = answer
-        else:
-            found[column_named("the column", name, known)] = answer
+        if name not in known and name.isdecimal() and 0 < int(name) <= len(known):
+            name = known[int(name) - 1]
+        found[name if name == "*" else column_named("the column", name, known)] = answer
+    others = found.pop("*", None)
     yield from found.items()
     if others is not None:
         yield from ((key, others) for key in rest if key not in found)

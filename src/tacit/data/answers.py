@@ -14,12 +14,15 @@ from typing import Any
 from tacit import check
 from tacit.data import labels
 from tacit.data.delimited import TableFormat
+from tacit.data.files import listed
 from tacit.data.schema import date_of_end
 from tacit.errors import InvalidInput
 
 NUMBER, DATE, CATEGORY, DROP = "number", "date", "category", "drop"
 ROLES = (NUMBER, DATE, CATEGORY, DROP)
 """What a column can be; the target and the column of persons are named apart."""
+STATED = ("owner", "contact", "purpose")
+"""What may be said of the release, by the names of `tacit.statement.Subject`."""
 METHODS = ("gradient", "objective", "output", "input")
 FROM_FILE = "this file"
 """The source of an answer that was read off the data, so that the guarantee is only claimed."""
@@ -127,17 +130,13 @@ class Entry:
             raise check.fail(f"values of {self.key}", "other texts than those of missing cells", both, hint)
 
     @property
-    def line(self) -> str:
-        """The declaration as a line of TOML; a comment as long as an answer is asked for."""
+    def inside(self) -> str:
+        """What stands in the brackets of the declaration, a question mark for what is not answered."""
         if self.role == CATEGORY:
-            inside = ", ".join(map(quoted, self.values)) or "?"
-        elif self.role == DATE:
-            ends = [quoted(each) if each else "?" for each in (self.low, self.high)]
-            inside = ", ".join([*ends, *([quoted(self.date_format)] if self.date_format else [])])
-        else:
-            inside = ", ".join(_number(self.end(each)) if each else "?" for each in (self.low, self.high))
-        asked = f"for {len(self.columns)} columns?" if len(self.columns) > 1 else "?"
-        return commented(f"{key_of(self.key)} = [{inside}]", "" if self.known and self.source else asked, self.known)
+            return ", ".join(map(quoted, self.values)) or "?"
+        written = quoted if self.role == DATE else lambda typed: _number(self.end(typed))
+        ends = [written(each) if each else "?" for each in (self.low, self.high)]
+        return ", ".join([*ends, *([quoted(self.date_format)] if self.date_format else [])])
 
 
 _TYPED = ("role", "low", "high", "date_format", "fill", "source")
@@ -161,6 +160,7 @@ class Draft:
         method: one of `METHODS`.
         epsilon: as typed.
         delta: as typed; min(1e-5, n^-1.1) where it is empty.
+        stated: owner, contact and purpose, for the statement.
         notes: what was noticed about the file, a sentence each.
         looked: whether values were read.
     """
@@ -178,14 +178,15 @@ class Draft:
     method: str = "gradient"
     epsilon: str = "2.0"
     delta: str = ""
+    stated: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=(), repr=False)
     looked: bool = False
 
     def answered(self, given: Mapping[str, str]) -> Draft:
-        """With the fields that were given: those of each entry, and "missing", "method", "epsilon" and "delta"."""
-        plain: dict[str, Any] = {
-            name: given[name].strip() for name in ("method", "epsilon", "delta", "user") if name in given
-        }
+        """With the fields that were given: those of each entry, those of `STATED`, and the settings."""
+        names = ("method", "epsilon", "delta", "user")
+        plain: dict[str, Any] = {name: given[name].strip() for name in names if name in given}
+        plain["stated"] = {**self.stated, **{name: given[name].strip() for name in STATED if name in given}}
         if "missing" in given:
             plain["looked"] = False
             plain["missing"] = tuple(code.strip() for code in given["missing"].split(",") if code.strip())
@@ -240,9 +241,28 @@ class Draft:
     @property
     def text(self) -> str:
         """The configuration as TOML, with a question in a comment wherever an answer is needed."""
-        sections = [self._section(role) for role in _SECTIONS]
-        return "\n".join(
-            part for part in (self._head(), self._table(), *sections, self._fill(), self._sources()) if part
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        shown = Environment(
+            loader=PackageLoader("tacit.data", "templates"),
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+        )
+        shown.filters |= {"toml": quoted, "key": key_of}
+        ranged = [entry for entry in self.entries if entry.role in (NUMBER, DATE) and entry.known]
+        return shown.get_template("table.toml.j2").render(
+            draft=self,
+            path=check.visible(self.path),
+            settings=usual_settings(self.records) if self.method == "gradient" else {"method": self.method},
+            epsilon=float(_point(self.epsilon)),
+            form={name: value for name, value in self.form.spec().items() if value != _FORM[name]},
+            others=[each for each in labels.TASKS if each != self.task],
+            dropped=[name for entry in self.entries if entry.role == DROP for name in entry.columns],
+            sections=[(name, asked, self._declared(role)) for role, (name, asked) in _SECTIONS.items()],
+            filled=[] if self.missing is None or self.task == "ratings" else ranged,
+            stated=self._stated(),
         )
 
     @property
@@ -274,96 +294,25 @@ class Draft:
         if self.task == "ratings" and len(used) != 2:
             raise check.fail("columns", "two for ratings, user and item", f"{len(used)}", "Leave the others out.")
 
-    def _head(self) -> str:
-        """The settings of the training; of the methods besides DP-SGD those of the guarantee alone."""
-        usual = usual_settings(self.records) if self.task != "ratings" else _RATINGS
-        if self.method != "gradient":
-            usual = {"method": self.method}
-        settings = {
-            "dataset": "table",
-            **usual,
-            "epsilon": float(_point(self.epsilon)),
-            "delta": self.delta_used,
-            "strict": not self.read,
-        }
-        asked = {
-            "epsilon": "how much may be learned about one person at most?",
-            "delta": "is it below 1 / number of records?",
-            "strict": "true once read_from_data is empty" if self.read else "anything that is not declared is an error",
-        }
-        lines = [commented(f"{name} = {quoted(value)}", asked.get(name, ""), True) for name, value in settings.items()]
-        return "\n".join([_ABOVE.format(check.visible(self.path)), *lines]) + "\n"
+    def _declared(self, role: str) -> list[Entry]:
+        """The entries of a role; a missing cell is a category of its own, once its codes are known."""
+        found = [entry for entry in self.entries if entry.role == role]
+        if role != CATEGORY or self.missing is None or self.task == "ratings":
+            return found
+        return [replace(entry, values=entry.values and (*entry.values, "")) for entry in found]
 
-    def _table(self) -> str:
-        """The keys of [table]."""
-        usual = TableFormat()
-        lines = ["[table]", f"path = {quoted(self.path)}      # from the folder of this file on"]
-        for name in ("separator", "decimal", "encoding", "header"):
-            if getattr(self.form, name) != getattr(usual, name):
-                lines.append(f"{name} = {quoted(getattr(self.form, name))}")
-        if self.form.names:
-            lines.append(f"names = {quoted(self.form.names)}   # what are the columns called?")
-        others = " or ".join(each for each in labels.TASKS if each != self.task)
-        target = replace(self.target, key="target_range" if self.task == "regression" else "classes")
-        lines += [
-            f"target = {quoted(self.target.key)}   # is this what is predicted?",
-            f"task = {quoted(self.task)}   # or {others}?",
-            target.line,
-            commented(
-                f"user = {quoted(self.user or '?')}",
-                "can one person have several records? Whose is it?",
-                bool(self.user),
-            ),
-            '# weights = "?"   # is there a column of weights? With weight_bound = the largest weight that counts',
-        ]
-        dropped = [name for entry in self.entries if entry.role == DROP for name in entry.columns]
-        if dropped:
-            lines.append(f"drop = {quoted(dropped)}   # do these name people or places, or are they free text?")
-        codes = ["NA", "-9"] if self.missing is None else self.missing
-        asked = "which codes stand for a missing cell? An empty cell always does."
-        lines.append(commented(f"missing = {quoted(codes)}", asked, self.missing is not None))
-        asked = "in which columns does absence say something itself?"
-        lines.append(commented(f"indicator = {quoted(self.indicator or ['?'])}", asked, bool(self.indicator)))
-        if self.read:
-            lines.append(f"read_from_data = {quoted(self.read)}   # take off what is public knowledge now")
-        return "\n".join(lines) + "\n"
-
-    def _section(self, role: str) -> str:
-        entries = [entry for entry in self.entries if entry.role == role]
-        if not entries:
-            return ""
-        name, asked = _SECTIONS[role]
-        if role == CATEGORY and self.missing is not None and self.task != "ratings":
-            entries = [replace(entry, values=entry.values and (*entry.values, "")) for entry in entries]
-        return "\n".join([f"[table.{name}]   # {asked}", *(entry.line for entry in entries)]) + "\n"
-
-    def _fill(self) -> str:
-        """Constants for missing cells, once the ranges are known: their middles where no other was named."""
-        ranged = [entry for entry in self.entries if entry.role in (NUMBER, DATE) and self.task != "ratings"]
-        lines = ["[table.fill]   # Which constant stands for a missing number or date? Without one it is an error."]
-        known = [entry for entry in ranged if entry.known and self.missing is not None]
-        lines += [f"{key_of(entry.key)} = {entry.middle}" for entry in known] or ['# "*" = ?']
-        return "\n".join(lines) + "\n"
-
-    def _sources(self) -> str:
-        """Where each declaration is known from."""
-        told = {entry.key: entry.source for entry in (self.target, *self.entries) if entry.role != DROP}
-        told = {key: source for key, source in told.items() if source not in ("", FROM_FILE)}
-        lines = [f"{key_of(key)} = {quoted(source)}" for key, source in told.items()]
-        return "\n".join(["[table.sources]   # Where is it known from?", *lines]) + "\n" if lines else ""
+    def _stated(self) -> dict[str, Any]:
+        """What was said of the release, and where the declarations are known from."""
+        sources: dict[str, list[str]] = {}
+        for entry in (self.target, *self.entries):
+            if entry.role != DROP and entry.source not in ("", FROM_FILE):
+                sources.setdefault(entry.source, []).append(entry.key)
+        facts = [f"known from {source}: {listed(keys, 20)}" for source, keys in sources.items()]
+        return {name: value for name, value in {**self.stated, "facts": facts}.items() if value}
 
 
+_FORM = TableFormat().spec()
 _READ = ((NUMBER, "bounds"), (DATE, "dates"), (CATEGORY, "categories"))
-_RATINGS: dict[str, Any] = {
-    "model": "recommender",
-    "epochs": 20.0,
-    "batch_size": 128,
-    "learning_rate": 0.5,
-    "clip_norm": 1.0,
-}
-_ABOVE = """# Draft of `tacit table init {}`.
-# Every question mark needs an answer from what is known publicly about such data, never from the file.
-# Then run: tacit train THIS.toml"""
 
 
 def usual_delta(records: int) -> float:
@@ -396,12 +345,6 @@ def quoted(value: object) -> str:
 def key_of(name: str) -> str:
     """`name` as a key of TOML."""
     return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else quoted(name)
-
-
-def commented(text: str, question: str, known: bool) -> str:
-    """A line of TOML with its question; a comment as a whole as long as it waits for an answer."""
-    line = f"{text}   # {question}" if question else text
-    return line if known else f"# {line}"
 
 
 def _point(typed: str) -> str:

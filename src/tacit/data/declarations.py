@@ -27,10 +27,30 @@ READ = {"bounds": "(low, high)", "categories": "[...]"}
 
 @dataclass(frozen=True)
 class Declarations:
-    """What is declared about a table; see `tacit.data.table` for the meaning of each.
+    """What is declared about a table.
 
     Keys of the mappings are names of columns, or patterns with * and ?. A name counts before a pattern, a longer
-    pattern before a shorter one. `sources` say where a declaration is known from, of the target and of columns.
+    pattern before a shorter one.
+
+    Attributes:
+        target: the column with the labels.
+        classes: every label that can occur; of ratings, numbers.
+        task: "classification", "regression", or "ratings" of items by users (two columns of features besides).
+        target_range: of a regression: (low, high) of its answers.
+        bounds: column -> (low, high) with low < high.
+        categories: column -> every value that can occur; "" among them admits missing cells.
+        dates: column -> (first, last), as dates or ISO 8601 texts, and a format of `strptime` where cells are others.
+        missing: texts or numbers that stand for a missing cell, besides an empty one.
+        fill: column -> public constant for a missing number or date; without one a missing cell is an error.
+        indicator: columns of `fill` that get a further 0/1 feature, 1 where the cell was missing.
+        drop: columns to leave out, such as record numbers.
+        user: the column that says whose record it is: the unit that grouped sampling protects. No feature, except of
+            ratings; users are held out as a whole, each by its own name and `seed`.
+        weights: the column of the records' weights in the loss, >= 0.
+        weight_bound: largest weight, public; larger ones count as this one.
+        read_from_data: which of the declarations somebody read off the data: a leak.
+        test_fraction: share of the rows held out, in (0, 1); see `split`.
+        seed: of that split; public.
     """
 
     target: str
@@ -48,7 +68,6 @@ class Declarations:
     weights: str | None = None
     weight_bound: float | None = None
     read_from_data: Sequence[str] = ()
-    sources: Mapping[str, str] = field(default_factory=dict)
     test_fraction: float = 0.2
     seed: int = 0
 
@@ -59,7 +78,7 @@ class Declarations:
             given = getattr(self, name)
             if isinstance(given, str) or not isinstance(given, Sequence):
                 raise check.fail(name, "a list", given)
-        for name in ("bounds", "categories", "dates", "fill", "sources"):
+        for name in ("bounds", "categories", "dates", "fill"):
             check.instance(name, getattr(self, name), Mapping, "a table of columns")
         if self.task == "regression" and self.classes is not None:
             raise check.fail("classes", "left out for a regression, which has a target_range", list(self.classes))
@@ -69,8 +88,6 @@ class Declarations:
         if (self.weights is None) != (self.weight_bound is None):
             hint = "No record counts more than weight_bound, whatever its weight says."
             raise check.fail("weights", "given together with weight_bound", self.weights or self.weight_bound, hint)
-        for key, told in self.sources.items():
-            check.text(f"source of {key}", told)
         if self.weight_bound is not None:
             check.positive("weight_bound", self.weight_bound)
 
@@ -104,7 +121,6 @@ def schema_of(
         _one_kind(column, {name: found[column] for name, found in chosen.items() if column in found})
     fills = _matched(declared.fill, features, "fill")
     flags = _matched(dict.fromkeys(declared.indicator, True), features, "indicator")
-    _matched({key: told for key, told in declared.sources.items() if key != declared.target}, features, "sources")
     read: dict[str, list[str]] = {name: [] for name in READ}
     columns = []
     for name in features:

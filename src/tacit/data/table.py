@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,27 +70,10 @@ def _is_pandas(rows: Any) -> bool:
 def table(
     path: str | os.PathLike[str] | Any,
     *,
-    target: str,
-    classes: Sequence[object] | None = None,
-    task: str = "classification",
-    target_range: Sequence[float] | None = None,
-    bounds: Mapping[str, Sequence[float]] | None = None,
-    categories: Mapping[str, Sequence[object]] | None = None,
-    dates: Mapping[str, Sequence[object]] | None = None,
-    missing: Sequence[str] = (),
-    fill: Mapping[str, object] | None = None,
-    indicator: Sequence[str] = (),
-    drop: Sequence[str] = (),
-    user: str | None = None,
-    weights: str | None = None,
-    weight_bound: float | None = None,
-    read_from_data: Sequence[str] = (),
-    sources: Mapping[str, str] | None = None,
     form: TableFormat | None = None,
-    test_fraction: float = 0.2,
-    seed: int = 0,
     name: str | None = None,
     strict: bool = False,
+    **declared: Any,
 ) -> Dataset:
     """A `Dataset` from a CSV or Parquet file or a data frame, encoded by declared public knowledge.
 
@@ -100,29 +83,11 @@ def table(
 
     Args:
         path: `.csv` (also compressed) or `.parquet`; or a table in memory, as `tacit.data.table.frame` takes it.
-        target: the column with the labels.
-        classes: every label that can occur; of ratings, numbers.
-        task: "classification", "regression", or "ratings" of items by users (two columns of features besides).
-        target_range: of a regression: (low, high) of its answers.
-        bounds: column -> (low, high) with low < high.
-        categories: column -> every value that can occur; "" among them admits missing cells.
-        dates: column -> (first, last), as dates or ISO 8601 texts, and a format of `strptime` where cells are others.
-        missing: texts or numbers that stand for a missing cell, besides an empty one.
-        fill: column -> public constant for a missing number or date; without one a missing cell is an error.
-        indicator: columns of `fill` that get a further 0/1 feature, 1 where the cell was missing.
-        drop: columns to leave out, such as record numbers.
-        user: the column that says whose record it is: the unit that grouped sampling protects. No feature, except of
-            ratings; users are held out as a whole, each by its own name and `seed`.
-        weights: the column of the records' weights in the loss, >= 0.
-        weight_bound: largest weight, public; larger ones count as this one.
-        read_from_data: which of the declarations somebody read off the data: a leak.
-        sources: column -> where its declaration is known from; of the target too.
         form: how a text file is written; commas, "." and a header line in UTF-8 by default. Of no use with a frame.
-        test_fraction: share of the rows held out, in (0, 1); see `split`.
-        seed: of that split; public.
         name: for cards and tables; the file's name without its ending, or "table", by default.
         strict: bounds, categories or classes that are read from the data are an error instead of a
             `LeakWarning`.
+        **declared: the fields of `tacit.data.declarations.Declarations`, by name: target, classes, bounds, ...
 
     Raises:
         MissingData: no such file.
@@ -130,27 +95,9 @@ def table(
             declared category (rows and columns are named).
         TacitError: pandas and pyarrow, which Parquet needs, are not installed.
     """
-    declared = Declarations(
-        target=target,
-        classes=classes,
-        task=task,
-        target_range=target_range,
-        bounds=bounds or {},
-        categories=categories or {},
-        dates=dates or {},
-        missing=missing,
-        fill=fill or {},
-        indicator=indicator,
-        drop=drop,
-        user=user,
-        weights=weights,
-        weight_bound=weight_bound,
-        read_from_data=read_from_data,
-        sources=sources or {},
-        test_fraction=test_fraction,
-        seed=seed,
-    )
-    return dataset_from(path, declared, form=form or TableFormat(), name=name, strict=strict)
+    check.keys("table", declared, [each.name for each in fields(Declarations)])
+    about = Declarations(**{name: value for name, value in declared.items() if value is not None})
+    return dataset_from(path, about, form=form or TableFormat(), name=name, strict=strict)
 
 
 def dataset_from(
@@ -223,7 +170,6 @@ def dataset_from(
     )
     public = [what for what in ("classes", "target_range") if what in dataset.public_facts and what not in leaks]
     public += [f"{what} of {', '.join(names)}" for what, names in _kinds(schema, read).items() if names]
-    public += [f"source of {key}: {told}" for key, told in declared.sources.items()]
     return replace(
         dataset,
         public_facts=(rows_fact(len(train), len(test)), *public),

@@ -51,7 +51,8 @@ def start(root: Path, form: Mapping[str, str]) -> str:
 
 def start_table(root: Path, configuration: Path, name: str) -> str:
     """Start `tacit train` on a configuration that the form of a table wrote; the run is called `name`."""
-    return _launch(root, {"kind": "table", "configuration": str(configuration), "run": name}, secrets.token_hex(8))
+    task = {"kind": "table", "preset": str(configuration), "settings": {}, "run": name}
+    return _launch(root, task, secrets.token_hex(8))
 
 
 def _launch(root: Path, task: Mapping[str, Any], number: str) -> str:
@@ -158,19 +159,10 @@ def main(folder: str | Path, number: str) -> int:
 
 
 def _train(root: Path, task: dict[str, Any], tell: Any) -> str:
-    from tacit.runs import read_config, train
+    from tacit.runs import train
 
     train(read_config(task["preset"], task["settings"]), out=root / task["run"], on_progress=tell)
     return f"run {task['run']}"
-
-
-def _train_table(root: Path, task: dict[str, Any], tell: Any) -> str:
-    from tacit.runs import train
-    from tacit.runs.folders import write_statement
-
-    train(read_config(task["configuration"], {}), out=root / task["run"], on_progress=tell)
-    write_statement(root / task["run"])
-    return "card and statement are signed"
 
 
 def _audit(root: Path, task: dict[str, Any], tell: Any) -> str:
@@ -182,4 +174,4 @@ def _audit(root: Path, task: dict[str, Any], tell: Any) -> str:
     return "the claim is refuted" if report.refuted else "nothing refutes the claim at 99.9 %"
 
 
-_KINDS = {"train": _train, "table": _train_table, "audit": _audit}
+_KINDS = {"train": _train, "table": _train, "audit": _audit}

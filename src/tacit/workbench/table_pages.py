@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from tacit import check
-from tacit.data.answers import usual_delta
+from tacit.data.answers import STATED, usual_delta
 from tacit.data.delimited import CSV, PARQUET
 from tacit.errors import InvalidInput, TacitError
 from tacit.workbench import jobs, tables
@@ -21,7 +21,7 @@ from tacit.workbench.tables import StoredTable
 
 _LARGEST_ANSWERS = 4_000_000  # bytes: lists of categories of many columns
 _FIELDS = ("low", "high", "values", "source", "role", "date_format", "fill")
-_SETTINGS = ("target", "task", "user", "missing", "epsilon", "delta", "method")
+_SETTINGS = ("target", "task", "user", "missing", "epsilon", "delta", "method", *STATED)
 
 
 async def read_form(request: Request, largest: int) -> dict[str, str]:
