@@ -71,6 +71,17 @@ def screen(*, stderr: bool = False) -> Console:
 
 
 @contextmanager
+def interruptible() -> Iterator[None]:
+    """Ends in `Interrupted` where a `KeyboardInterrupt` says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if stop.args:
+            raise Interrupted(str(stop)) from None
+        raise
+
+
+@contextmanager
 def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
     """A callback (stage, done, total) that draws one bar for each stage on stderr.
 

@@ -13,19 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
 from tacit import check
-from tacit.cli.console import DataDir, Interrupted, NoBudget, ShowValues, TrustResumed, presets, progress_bars, screen
+from tacit.cli.console import DataDir, NoBudget, ShowValues, TrustResumed, interruptible, presets, progress_bars, screen
 from tacit.runs.config import SECTIONS, Config
 from tacit.runs.settings import SHORT_FORMS
 from tacit.serialization import json_text
-
-if TYPE_CHECKING:
-    from tacit.runs import Run
-
 
 FLAGS = {
     "Data and model": ("dataset", "method", "model", "hidden"),
@@ -189,19 +185,34 @@ def train_command(
     overrides: Mapping[str, Any],
 ) -> None:
     """Train privately, account, attack and write card.html, card.json, ledger.json and model.safetensors."""
-    from tacit.cli.budget import total_sentence
+    from tacit import runs
+    from tacit.cli.budget import charged_name, total_sentence
     from tacit.reports import card_table
-    from tacit.runs import leave
+    from tacit.runs.open_run import open_run
 
-    try:
-        if (resume or preset) and _followed(preset, resume, data_dir, trust_code, recipe, overrides):
+    if preset is None and resume is None:
+        hint = "Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
+        raise check.fail("PRESET", "given unless --resume is", None, hint)
+    given = {**overrides, "budget": budget, "no_budget": no_budget or None}
+    seed = None if resume is None else _only_a_seed(preset, out, given)
+    with interruptible(), progress_bars() as on_progress:
+        if int(os.environ.get("RANK") or 0):  # Of torchrun: rank 0 does the rest.
+            config = (
+                runs.recipe_config(preset or "", overrides, recipe)
+                if resume is None
+                else open_run(resume).config({"unsafe_seed": seed}, trust_code=trust_code)
+            )
+            runs.join(config)
+            runs.follow(config, data_dir=data_dir, resumed=resume)
+            runs.leave()
             return
-        run = _trained(preset, resume, data_dir, out, trust_code, recipe, (budget, no_budget), overrides)
-    except KeyboardInterrupt as stop:
-        if stop.args:
-            raise Interrupted(str(stop)) from None
-        raise
-    leave()
+        if resume is None:
+            config, name = runs.recipe_config(preset or "", overrides, recipe), charged_name(budget, no_budget)
+            run = runs.train(config, data_dir=data_dir, out=out, budget=name, on_progress=on_progress)
+        else:
+            given = {"unsafe_seed": seed, "trust_code": trust_code, "on_progress": on_progress}
+            run = runs.resume(resume, data_dir=data_dir, **given)
+    runs.leave()
     if json:
         print(json_text(card_table(run.card)))
         return
@@ -221,61 +232,6 @@ def train_command(
     signed = run.folder / STATEMENT
     told = f"statement: {signed}" if signed.is_file() else "tacit statement RUN signs a statement"
     console.print(f"Card: {run.folder / 'card.html'} ({told}{more})", soft_wrap=True)
-
-
-def _followed(
-    preset: str | None,
-    resume: Path | None,
-    data_dir: Path | None,
-    trust_code: bool,
-    recipe: str,
-    overrides: Mapping[str, Any],
-) -> bool:
-    """Whether this is a process of torchrun other than rank 0, and has taken part in the training."""
-    if int(os.environ.get("RANK") or 0) == 0:
-        return False
-    from tacit import runs
-    from tacit.runs.open_run import open_run
-
-    if resume is None:
-        assert preset is not None
-        config = runs.recipe_config(preset, overrides, recipe)
-    else:
-        given = {"unsafe_seed": overrides.get("unsafe_seed")}
-        config = open_run(resume).config(given, trust_code=trust_code)
-    runs.join(config)
-    runs.follow(config, data_dir=data_dir, resumed=resume)
-    runs.leave()
-    return True
-
-
-def _trained(
-    preset: str | None,
-    resume: Path | None,
-    data_dir: Path | None,
-    out: Path | None,
-    trust_code: bool,
-    recipe: str,
-    charged: tuple[str | None, bool],
-    overrides: Mapping[str, Any],
-) -> Run:
-    from tacit import runs
-    from tacit.cli.budget import charged_name
-
-    with progress_bars() as on_progress:
-        if resume is not None:
-            budget, no_budget = charged
-            given = {**overrides, "budget": budget, "no_budget": no_budget or None}
-            seed = _only_a_seed(preset, out, given)
-            return runs.resume(
-                resume, data_dir=data_dir, unsafe_seed=seed, trust_code=trust_code, on_progress=on_progress
-            )
-        if preset is not None:
-            config = runs.recipe_config(preset, overrides, recipe)
-            name = charged_name(*charged)
-            return runs.train(config, data_dir=data_dir, out=out, budget=name, on_progress=on_progress)
-    hint = "Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
-    raise check.fail("PRESET", "given unless --resume is", None, hint)
 
 
 def _only_a_seed(preset: str | None, out: Path | None, overrides: Mapping[str, Any]) -> int | None:

@@ -12,11 +12,11 @@ import typer
 from tacit import check
 from tacit.cli.console import (
     DataDir,
-    Interrupted,
     Json,
     NoBudget,
     ShowValues,
     TrustResumed,
+    interruptible,
     presets,
     progress_bars,
     screen,
@@ -85,33 +85,28 @@ def tune_command(
 
     if (preset is None) == (resume is None):
         raise check.fail("preset", "given, or --resume RUN", preset)
-    try:
-        with progress_bars() as on_progress:
-            given: dict[str, Any] = {"data_dir": data_dir, "on_progress": on_progress}
-            if resume is not None:
-                tuned = resume_tuning(resume, unsafe_seed=unsafe_seed, trust_code=trust_code, **given)
-            else:
-                assert preset is not None
-                at = read_config(preset, {}).delta if delta is None else delta
-                overrides = {"epochs": epochs, "unsafe_seed": unsafe_seed}
-                tuned = tune(
-                    preset,
-                    _space(preset, space, propose, proposals),
-                    target=Epsilon(epsilon, at),
-                    trials=trials,
-                    law=_law(law),
-                    selection=selection,
-                    validation=validation,
-                    validation_share=validation_share,
-                    out=out,
-                    overrides={name: value for name, value in overrides.items() if value is not None},
-                    budget=charged_name(budget, no_budget),
-                    **given,
-                )
-    except KeyboardInterrupt as stop:
-        if stop.args:
-            raise Interrupted(str(stop)) from None
-        raise
+    with interruptible(), progress_bars() as on_progress:
+        given: dict[str, Any] = {"data_dir": data_dir, "on_progress": on_progress}
+        if resume is not None:
+            tuned = resume_tuning(resume, unsafe_seed=unsafe_seed, trust_code=trust_code, **given)
+        else:
+            assert preset is not None
+            at = read_config(preset, {}).delta if delta is None else delta
+            overrides = {"epochs": epochs, "unsafe_seed": unsafe_seed}
+            tuned = tune(
+                preset,
+                _space(preset, space, propose, proposals),
+                target=Epsilon(epsilon, at),
+                trials=trials,
+                law=_law(law),
+                selection=selection,
+                validation=validation,
+                validation_share=validation_share,
+                out=out,
+                overrides={name: value for name, value in overrides.items() if value is not None},
+                budget=charged_name(budget, no_budget),
+                **given,
+            )
     if json:
         print(json_text(_table(tuned)))
     else:
