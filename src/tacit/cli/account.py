@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     _Named = tuple[str, Ledger, str]
 
 PLOT_ENDINGS = [".svg", ".png", ".pdf"]
-DP_SGD, COMPARISON, USERS = "DP-SGD without SPEC.json", "Comparison of samplers and noises", "What is protected"
+_dp_sgd, _compared, _users = (
+    partial(typer.Option, rich_help_panel=group)
+    for group in ("DP-SGD without SPEC.json", "Comparison of samplers and noises", "What is protected")
+)
 
 
 def account_command(
@@ -30,30 +34,17 @@ def account_command(
         typer.Argument(help="SPEC.json, a ledger or RUN, - for standard input.", metavar="[SPEC.json]"),
     ] = None,
     noise_multiplier: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=DP_SGD, help="Without SPEC.json: DP-SGD with this noise multiplier, std / clip norm."
-        ),
+        float | None, _dp_sgd(help="Without SPEC.json: DP-SGD with this noise multiplier, std / clip norm.")
     ] = None,
-    sample_rate: Annotated[
-        float, typer.Option(rich_help_panel=DP_SGD, help="Its Poisson sampling rate, in (0, 1].")
-    ] = 1.0,
-    steps: Annotated[int, typer.Option(rich_help_panel=DP_SGD, help="Its number of steps.")] = 1,
+    sample_rate: Annotated[float, _dp_sgd(help="Its Poisson sampling rate, in (0, 1].")] = 1.0,
+    steps: Annotated[int, _dp_sgd(help="Its number of steps.")] = 1,
     records: Annotated[
-        int | None,
-        typer.Option(rich_help_panel=COMPARISON, help="With --batch-size and --epochs: compare samplers and noises."),
+        int | None, _compared(help="With --batch-size and --epochs: compare samplers and noises.")
     ] = None,
-    batch_size: Annotated[
-        float | None, typer.Option(rich_help_panel=COMPARISON, help="Of that comparison: expected size of a batch.")
-    ] = None,
-    epochs: Annotated[
-        float | None,
-        typer.Option(rich_help_panel=COMPARISON, help="Of that comparison: expected passes over the data."),
-    ] = None,
-    bands: Annotated[
-        int, typer.Option(rich_help_panel=COMPARISON, help="Of that comparison: bands of banded noise.")
-    ] = 8,
-    relation: Annotated[str, typer.Option(rich_help_panel=DP_SGD, help="Its neighbouring relation.")] = "add_remove",
+    batch_size: Annotated[float | None, _compared(help="Of that comparison: expected size of a batch.")] = None,
+    epochs: Annotated[float | None, _compared(help="Of that comparison: expected passes over the data.")] = None,
+    bands: Annotated[int, _compared(help="Of that comparison: bands of banded noise.")] = 8,
+    relation: Annotated[str, _dp_sgd(help="Its neighbouring relation.")] = "add_remove",
     delta: Annotated[float | None, typer.Option(help="Compute epsilon at this delta (default 1e-5).")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Compute delta at this epsilon instead.")] = None,
     claim: Annotated[
@@ -65,20 +56,10 @@ def account_command(
             "--check", help="Check the bracket in ball arithmetic (needs tacit[judge]); exit code 3 where it is wrong."
         ),
     ] = False,
-    group: Annotated[
-        int,
-        typer.Option(
-            rich_help_panel=USERS, help="Protect groups of so many units, which are added or removed together."
-        ),
-    ] = 1,
-    unit: Annotated[
-        str, typer.Option(rich_help_panel=USERS, help="What is protected: the ledger's own unit, or a user of records.")
-    ] = "",
+    group: Annotated[int, _users(help="Protect groups of so many units, which are added or removed together.")] = 1,
+    unit: Annotated[str, _users(help="What is protected: the ledger's own unit, or a user of records.")] = "",
     records_per_user: Annotated[
-        int | None,
-        typer.Option(
-            rich_help_panel=USERS, help="With --unit user: the most records of one user, as enforced before the run."
-        ),
+        int | None, _users(help="With --unit user: the most records of one user, as enforced before the run.")
     ] = None,
     accountant: Annotated[
         list[str] | None, typer.Option(help="Use only this accountant (repeatable).", autocompletion=accountants)

@@ -1,5 +1,6 @@
 """`tacit audit`: attack the model of an earlier run."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from tacit.serialization import json_text
 if TYPE_CHECKING:
     from tacit.audit import Report
 
-SCORES = "Scores of another model"
+_scores = partial(typer.Option, rich_help_panel="Scores of another model")
 
 
 def audit_command(
@@ -33,34 +34,21 @@ def audit_command(
     canaries: Annotated[int, typer.Option(help="Number of canaries of the white-box audit.")] = 2000,
     trust_code: TrustCode = False,
     scores: Annotated[
-        Path | None,
-        typer.Option(rich_help_panel=SCORES, help="Instead of RUN: a CSV file of scores of any attack on any model."),
+        Path | None, _scores(help="Instead of RUN: a CSV file of scores of any attack on any model.")
     ] = None,
-    member: Annotated[str, typer.Option(rich_help_panel=SCORES, help="Its column of members: 1 or 0.")] = "member",
-    score: Annotated[
-        str, typer.Option(rich_help_panel=SCORES, help="Its column of scores: higher means trained on.")
-    ] = "score",
+    member: Annotated[str, _scores(help="Its column of members: 1 or 0.")] = "member",
+    score: Annotated[str, _scores(help="Its column of scores: higher means trained on.")] = "score",
     claim: Annotated[
-        Path | None,
-        typer.Option(rich_help_panel=SCORES, help="With --scores: SPEC, ledger or card.json of the claim under test."),
+        Path | None, _scores(help="With --scores: SPEC, ledger or card.json of the claim under test.")
     ] = None,
-    delta: Annotated[
-        float | None, typer.Option(rich_help_panel=SCORES, help="With --scores: delta, where the claim states none.")
-    ] = None,
+    delta: Annotated[float | None, _scores(help="With --scores: delta, where the claim states none.")] = None,
     trials: Annotated[
-        str,
-        typer.Option(rich_help_panel=SCORES, help="With --scores: records of one model, or independent training runs."),
+        str, _scores(help="With --scores: records of one model, or independent training runs.")
     ] = "records",
     coins: Annotated[
-        bool,
-        typer.Option(
-            "--coins", rich_help_panel=SCORES, help="With --scores: each record was in or out by its own fair coin."
-        ),
+        bool, _scores("--coins", help="With --scores: each record was in or out by its own fair coin.")
     ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(rich_help_panel=SCORES, help="With --scores: folder to write audit.html and audit.json into."),
-    ] = None,
+    out: Annotated[Path | None, _scores(help="With --scores: folder to write audit.html and audit.json into.")] = None,
     show_values: ShowValues = False,
     json: Json = False,
 ) -> None:

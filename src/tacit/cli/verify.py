@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ from tacit.serialization import json_text
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-TRAINER = "Replay of a trainer"
+_trainer = partial(typer.Option, rich_help_panel="Replay of a trainer")
 
 
 def verify_command(
@@ -29,24 +30,15 @@ def verify_command(
     delta: Annotated[float | None, typer.Option(help="Its delta.")] = None,
     trainer: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=TRAINER,
+        _trainer(
             help="Replay this trainer on constructed neighbours instead. Its code runs: name only what you trust.",
             metavar="MODULE:FUNCTION",
         ),
     ] = None,
-    noise_multiplier: Annotated[
-        float, typer.Option(rich_help_panel=TRAINER, help="With --trainer: the claimed noise multiplier.")
-    ] = 1.1,
-    sample_rate: Annotated[
-        float, typer.Option(rich_help_panel=TRAINER, help="With --trainer: the claimed rate of Poisson sampling.")
-    ] = 0.05,
-    clip_norm: Annotated[
-        float, typer.Option(rich_help_panel=TRAINER, help="With --trainer: the claimed clipping norm.")
-    ] = 1.0,
-    relation: Annotated[
-        str, typer.Option(rich_help_panel=TRAINER, help="With --trainer: the claimed relation.")
-    ] = "add_remove",
+    noise_multiplier: Annotated[float, _trainer(help="With --trainer: the claimed noise multiplier.")] = 1.1,
+    sample_rate: Annotated[float, _trainer(help="With --trainer: the claimed rate of Poisson sampling.")] = 0.05,
+    clip_norm: Annotated[float, _trainer(help="With --trainer: the claimed clipping norm.")] = 1.0,
+    relation: Annotated[str, _trainer(help="With --trainer: the claimed relation.")] = "add_remove",
     json: Json = False,
 ) -> None:
     """Say where RUN came from, whether the claim of SPEC or a card holds, or whether a trainer does what is claimed.
