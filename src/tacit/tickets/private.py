@@ -75,7 +75,6 @@ class PrivateTicket:
         candidates: for "T1" the one ticket of public origin; for "paper" the tickets of the private data. None else.
         ledger: where everything is recorded.
         stream: source of sampling, choice and noise.
-        loss: one value per example.
 
     Attributes:
         selection_data: the records whose right classifications count for the choice.
@@ -106,13 +105,11 @@ class PrivateTicket:
         candidates: Sequence[Ticket] = (),
         ledger: Ledger | None = None,
         stream: Stream | None = None,
-        loss: Callable[[Tensor, Tensor], Tensor] | None = None,
     ):
         self.build, self.plan = build, plan
         self.candidates = _checked(plan.mode, candidates)
         self.ledger = ledger if ledger is not None else Ledger()
         self.stream = stream if stream is not None else SecureStream()
-        self.loss = loss if loss is not None else _cross_entropy
         self.data = data
         self.sampling, self.selection_data = self._partition()
         self._check_parts()
@@ -266,7 +263,7 @@ class PrivateTicket:
             model,
             inputs,
             targets,
-            loss=self.loss,
+            loss=_cross_entropy,
             optimizer=torch.optim.SGD(model.parameters(), lr=self.plan.learning_rate),
             clip_norm=self.plan.clip_norm,
             sampling=self.sampling,

@@ -19,10 +19,15 @@ from tacit.runs.methods.gradient import Gradient
 from tacit.runs.run_signature import MODEL
 from tacit.runs.settings import GradientSettings, TicketSettings
 from tacit.tickets import PrivateTicket, Ticket, TicketPlan, TicketRun, iterative_tickets
-from tacit.tickets.iterative_pruning import data_free_ticket, transferred_ticket
+from tacit.tickets.iterative_pruning import ORIGINS, data_free_ticket, transferred_ticket
 from tacit.training import save_model
 
-DATA_FREE = ("random", "start_magnitude", "synflow")
+_OF_CONFIG = ("epsilon", "delta", "batch_size", "epochs", "clip_norm", "learning_rate")
+_OF_SETTINGS = (
+    *("mode", "search_epochs", "densities", "penalty", "validation_share", "selection"),
+    *("stop_epsilon", "stop_accuracy", "stop_on"),
+)
+"""Fields of a plan by where they are set."""
 
 
 class TicketMethod(Method[TicketSettings]):
@@ -87,23 +92,8 @@ class TicketMethod(Method[TicketSettings]):
             raise check.fail("stop_on of [ticket]", "private", "public", hint)
         if config.epsilon is None:
             raise InvalidInput("epsilon must be given for method ticket; got noise_multiplier. Phases share it.")
-        return TicketPlan(
-            mode=self.settings.mode,
-            epsilon=config.epsilon,
-            delta=config.delta,
-            batch_size=config.batch_size,
-            epochs=config.epochs,
-            search_epochs=self.settings.search_epochs,
-            clip_norm=config.clip_norm,
-            learning_rate=config.learning_rate,
-            densities=self.settings.densities,
-            penalty=self.settings.penalty,
-            validation_share=self.settings.validation_share,
-            selection=self.settings.selection,
-            stop_epsilon=self.settings.stop_epsilon,
-            stop_accuracy=self.settings.stop_accuracy,
-            stop_on=self.settings.stop_on,
-        )
+        shared = {name: getattr(config, name) for name in _OF_CONFIG}
+        return TicketPlan(**shared, **{name: getattr(self.settings, name) for name in _OF_SETTINGS})
 
     def _candidates(self, job: Job) -> Sequence[Ticket]:
         if self.settings.mode == "T1":
@@ -112,7 +102,7 @@ class TicketMethod(Method[TicketSettings]):
 
     def _public(self, job: Job) -> Ticket:
         seed, shape = job.config.init_seed, job.dataset.x_train.shape[1:]
-        if self.settings.origin in DATA_FREE:
+        if self.settings.origin in ORIGINS:
             model = network_of(job.config, job.dataset)
             return data_free_ticket(model, self.settings.origin, density=self.settings.density, shape=shape, seed=seed)
         source = self._public_data(job)
@@ -189,11 +179,7 @@ def _settings(job: Job, done: TicketRun) -> dict[str, Scalar]:
         "noise_multiplier": spent.training,
     }
     return {
-        "learning_rate": config.learning_rate,
-        "epochs": config.epochs,
-        "batch_size": config.batch_size,
-        "clip_norm": config.clip_norm,
-        "delta": config.delta,
+        **{name: getattr(config, name) for name in ("learning_rate", "epochs", "batch_size", "clip_norm", "delta")},
         "ticket": done.ticket.note,
         "density": round(done.ticket.density, 4),
         **{name: value for name, value in noises.items() if value is not None},

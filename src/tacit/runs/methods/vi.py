@@ -14,9 +14,8 @@ from torch import Tensor
 from tacit import check
 from tacit.data import Dataset
 from tacit.runs.builders import ROWS_AT_ONCE, stream_of
-from tacit.runs.config import Config
 from tacit.runs.decision_metrics import metric_of
-from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
+from tacit.runs.methods.base import Job, Method, Predict, Trained
 from tacit.runs.run_signature import MODEL
 from tacit.runs.settings import VariationalSettings
 from tacit.serialization import write_bytes
@@ -80,7 +79,10 @@ class Variational(Method[VariationalSettings]):
                 "family": own.family,
                 "prior_std": own.prior_std,
                 "optimizer": own.optimizer,
-                **self._run_settings(config, found.noise_multiplier),
+                "learning_rate": own.learning_rate,
+                **{name: getattr(config, name) for name in ("epochs", "batch_size", "clip_norm")},
+                "noise_multiplier": found.noise_multiplier,
+                "delta": config.delta,
             },
         )
 
@@ -128,16 +130,6 @@ class Variational(Method[VariationalSettings]):
             return LinearLikelihood(self.settings.noise_std)
         classes = len(dataset.classes)
         return LogisticLikelihood() if classes == 2 else SoftmaxLikelihood(classes)
-
-    def _run_settings(self, config: Config, noise_multiplier: Scalar) -> dict[str, Scalar]:
-        return {
-            "learning_rate": self.settings.learning_rate,
-            "epochs": config.epochs,
-            "batch_size": config.batch_size,
-            "clip_norm": config.clip_norm,
-            "noise_multiplier": noise_multiplier,
-            "delta": config.delta,
-        }
 
     def _common(self, job: Job) -> dict[str, Any]:
         """Arguments that private and non-private inference share."""
