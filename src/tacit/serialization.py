@@ -10,6 +10,7 @@ import platform
 import re
 import secrets
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,20 @@ def table_of(name: str, content: bytes, where: str) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise check.fail(name, "a JSON table", type(table).__name__)
     return table
+
+
+def toml_table(name: str, path: str | Path) -> dict[str, Any]:
+    """The TOML table in a file.
+
+    Raises:
+        InvalidInput: the file does not exist, or is no TOML file; the message calls it `name`.
+    """
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise check.fail(name, "a file that exists", str(path)) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInput(f"{name} must be a TOML file; got {str(path)!r}. {error}") from None
 
 
 def json_value(text: str) -> Any:

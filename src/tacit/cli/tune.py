@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,8 +20,7 @@ from tacit.cli.console import (
     progress_bars,
     screen,
 )
-from tacit.errors import InvalidInput
-from tacit.serialization import json_text
+from tacit.serialization import json_text, toml_table
 
 if TYPE_CHECKING:
     from tacit.tuning import Tuned
@@ -168,7 +166,7 @@ def _space(preset: str, path: Path | None, sampler: str | None, count: int) -> A
     from tacit.runs import read_config
     from tacit.tuning import propose
 
-    given = None if path is None else _lists(path)
+    given = None if path is None else toml_table("space", path)
     if sampler is None:
         return given
     if given is None:
@@ -188,12 +186,3 @@ def _range(name: str, given: Any) -> Any:
     if given.keys() != {"low", "high"}:
         raise check.fail(f"{name} of the space", "a list, or a table of low and high", sorted(given))
     return given["low"], given["high"]
-
-
-def _lists(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise check.fail("space", "a file that exists", str(path)) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidInput(f"space must be a TOML file; got {str(path)!r}. {error}") from None

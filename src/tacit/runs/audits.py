@@ -252,9 +252,7 @@ def white_box(
     run = open_run(folder)
     check_settings(config, dataset, run.own_card, training)
     records = run.execution
-    names = ("engine", "precision", "max_physical_batch_size")
-    computed = {name: getattr(config, name) for name in names}
-    known = records[-1] if records else ExecutionRecord.of(nn.Module(), **computed)
+    known = records[-1] if records else ExecutionRecord.of(nn.Module(), **config.execution)
     monitors = LaneMonitors(
         training.noise_multiplier,
         training.sample_rate,

@@ -8,7 +8,6 @@ Their constants were looked at in prototypes on the data sets that `docs/accurac
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -29,6 +28,7 @@ from tacit.runs.settings import (
     setting,
     table_config,
 )
+from tacit.serialization import toml_table
 from tacit.tradeoff import Epsilon
 
 PRESETS = Path(__file__).parent / "presets"
@@ -207,6 +207,11 @@ class Config:
             Epsilon(self.epsilon, self.delta)
 
     @property
+    def execution(self) -> dict[str, Any]:
+        """How steps are computed: arguments of `fit` that change no result but its rounding."""
+        return {name: getattr(self, name) for name in ("engine", "precision", "max_physical_batch_size")}
+
+    @property
     def method_settings(self) -> Any:
         """The settings of the chosen method: those of its section, or the defaults."""
         return self.section(self.method)
@@ -258,12 +263,7 @@ def _preset(name: str) -> dict[str, Any]:
 
 
 def _from_toml(path: Path) -> dict[str, Any]:
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise check.fail("configuration", "a file that exists", str(path)) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidInput(f"configuration must be a TOML file; got {str(path)!r}. {error}") from None
+    table = toml_table("configuration", path)
     if isinstance(table.get("table"), dict):
         # A relative path is one from the file on, wherever the command runs.
         table["table"] = {"folder": str(path.resolve().parent)} | table["table"]

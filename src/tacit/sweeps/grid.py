@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,13 +17,14 @@ from tacit import check
 from tacit.accounting import Ledger, accountant
 from tacit.audit import AuditResult
 from tacit.budget import find_registry
-from tacit.errors import InvalidInput, Refused
+from tacit.errors import Refused
 from tacit.models import home_of
 from tacit.reports import Card
 from tacit.reports.words import by_trust
 from tacit.runs import Config, config_from_table, read_config, train
 from tacit.runs.held_out import measured_exactly
 from tacit.runs.run_budget import NONE, planned_run
+from tacit.serialization import toml_table
 from tacit.sweeps.store import LEDGER, NOT_KEPT, Result
 from tacit.sweeps.task import Task
 from tacit.tradeoff import TradeOff
@@ -52,12 +52,7 @@ def read_grid(path: str | Path) -> Grid:
     Raises `InvalidInput` for an unknown key, an empty list, or a combination that `tacit train` would refuse.
     """
     path = Path(path)
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise check.fail("sweep", "a file that exists", str(path)) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidInput(f"sweep must be a TOML file; got {str(path)!r}. {error}") from None
+    table = toml_table("sweep", path)
     check.keys("the sweep", table, ["name", "preset", "fixed", "grid"])
     name = check.text("name", table.get("name", path.stem))
     preset = check.text("preset", table.get("preset", "digits"))

@@ -73,9 +73,7 @@ class Gradient(Method[GradientSettings]):
 
         execution = ExecutionRecord.of(
             model,
-            engine=config.engine,
-            precision=config.precision,
-            max_physical_batch_size=config.max_physical_batch_size,
+            **config.execution,
             scheduler=scheduler,
             scheduler_per="step",
         )
@@ -144,9 +142,7 @@ class Gradient(Method[GradientSettings]):
             resume=job.resume,
             # Steps that an interruption lost count: the budget may end before the last planned step.
             stop_at_budget=True,
-            engine=config.engine,
-            precision=config.precision,
-            max_physical_batch_size=config.max_physical_batch_size,
+            **config.execution,
             distributed=world_size() > 1,
         )
 
