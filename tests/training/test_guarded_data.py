@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import random
 
 import numpy as np
 import pandas as pd
@@ -397,6 +398,54 @@ def test_an_object_that_holds_itself_is_read():
     guarded = GuardedData(items(lambda self, i: self.table.twin.x[i], table=table))
     assert torch.equal(guarded[2], X[2])
     assert not guarded.doubt
+
+
+KEPT, MEAN, DRAWS = [0.0], torch.zeros(3), random.Random(0)
+
+
+def kept_in_a_list(row):
+    taken, KEPT[0] = row - KEPT[0], float(row.sum())
+    return taken
+
+
+def kept_in_a_tensor(row):
+    return row - MEAN.mul_(0.9).add_(0.1 * row)
+
+
+def noted(seen):
+    return lambda row: (seen.append(row), row - sum(seen) / len(seen))[1]
+
+
+WRONG_TRANSFORMS = {
+    "object": lambda: Helper(),
+    "list of one's own": lambda: noted([]),
+    "entry of a list": lambda: kept_in_a_list,
+    "tensor": lambda: kept_in_a_tensor,
+    "bank": lambda: lambda row: row - BANK[0],
+}
+RIGHT_TRANSFORMS = {
+    "constants": lambda: Augmentation(torch.abs),
+    "draws of Python's": lambda: lambda row: row + DRAWS.gauss(0, 1),
+    "draws of torch's": lambda: lambda row: row + torch.randn(3),
+}
+
+
+@pytest.mark.parametrize("data", [TensorDataset(X), Subset(TensorDataset(X), range(N)), items(counted, x=X)])
+@pytest.mark.parametrize("name", [*WRONG_TRANSFORMS, *RIGHT_TRANSFORMS])
+def test_what_a_transform_keeps_is_seen_over_every_kind_of_data_set(name, data):
+    transform = (WRONG_TRANSFORMS | RIGHT_TRANSFORMS)[name]()
+    guarded = GuardedData(data, (), transform)
+    for i in range(N):
+        row = guarded[i]
+        transform(row[0] if isinstance(row, tuple) else row)
+    assert bool(guarded.doubt) == (name in WRONG_TRANSFORMS)
+
+
+def test_a_tensor_that_was_declared_public_is_doubted_where_it_follows_records():
+    guarded = GuardedData(TensorDataset(X), [id(MEAN)], kept_in_a_tensor)
+    for i in range(3):
+        kept_in_a_tensor(guarded[i][0])
+    assert "keeps state" in guarded.doubt
 
 
 def test_a_doubt_quotes_no_key_and_no_message():

@@ -347,15 +347,12 @@ def test_layers_may_be_frozen_after_wrapping_and_stay_as_they_are():
 
 
 def test_a_transform_runs_record_by_record():
-    seen = []
-
     def shifted(record, generator):
-        seen.append(record[0].shape)
+        assert record[0].shape == (6,)
         return record[0] + 0.1 * torch.randn(6, generator=generator), record[1]
 
     p = private(transform=shifted)
     epochs(p, CORRECT["plain"], 1)
-    assert set(seen) == {torch.Size([6])}
     assert p.ledger.standing is Standing.PROVEN
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dis
 import functools
 import io
+import operator
+import random
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import PurePath
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -24,6 +26,7 @@ Wanted = Callable[[str, object], bool]
 _ROOTS = ("torch", "numpy", "math", "builtins", "functools", "tacit", "scipy", "sklearn")
 _CONSTANTS = 64  # numbers in a tuple or list that is a size or a constant, not a column
 _ONE = (str, bytes, int, float, complex, bool, type(None), type, PurePath, torch.dtype, torch.device, torch.Generator)
+_MOST_ENTRIES = 4096  # of a container whose entries are compared from record to record; of larger ones the number is
 _LABELS = (str, bytes, int, type(None))
 # Packages whose objects without attributes hold no records: generators of draws, patterns, times, locks.
 KNOWN = frozenset(
@@ -73,17 +76,19 @@ class ReachedState:
     def __init__(self, functions: Iterable[object], ends: tuple[type, ...] = ()):
         self._ends = ends
         self._tables: dict[int, Mapping[str, object]] = {}
-        self._containers: dict[int, Sized] = {}
+        self._containers: dict[int, Collection[object]] = {}
+        self._tensors: dict[int, Tensor] = {}
         self._closures: dict[int, tuple[tuple[CellType, ...], Mapping[str, object], tuple[str, ...]]] = {}
         for function in functions:
             captured(function, self._keep)
         self._before = self._state()
 
     def changed(self) -> bool:
-        """Whether anything was bound anew, grew or shrank since the last look."""
-        now = self._state()
-        before, self._before = self._before, now
-        return now != before
+        """Whether anything was bound anew, put into a container, written into a tensor, or taken away since."""
+        (values, counts), now = self._before, self._state()
+        self._before = now
+        # The values themselves are kept: a new one may have the address of one that is gone.
+        return counts != now[1] or not all(map(operator.is_, values, now[0]))
 
     def _keep(self, _: str, value: Any) -> bool:
         if type(value) in self._ends:
@@ -91,28 +96,37 @@ class ReachedState:
         if isinstance(value, FunctionType):
             names = tuple(dict.fromkeys(_globals(value.__code__)))
             self._closures[id(value)] = value.__closure__ or (), value.__globals__, names
-        if hasattr(value, "__dict__") and not isinstance(value, ModuleType):
+        if hasattr(value, "__dict__") and not isinstance(value, ModuleType | random.Random):
             self._tables[id(value)] = value.__dict__
         if isinstance(value, list | dict | set | deque):
             self._containers[id(value)] = value
+        if isinstance(value, Tensor) and not value.is_inference():
+            self._tensors[id(value)] = value
         return False
 
-    def _state(self) -> list[int]:
-        """Identities of all that is bound, and lengths."""
-        state = [len(value) for value in self._containers.values()]
+    def _state(self) -> tuple[list[object], list[int]]:
+        """All that is bound; numbers of entries, and of writes into tensors."""
+        counts = [len(value) for value in self._containers.values()]
+        counts += [value._version for value in self._tensors.values()]
+        values: list[object] = []
         for table in self._tables.values():
-            state.extend(map(id, table.values()))
+            counts.append(len(table))
+            values.extend(table.values())
+        for container in self._containers.values():
+            if len(container) <= _MOST_ENTRIES:
+                values.extend(container.values() if isinstance(container, dict) else container)
         for cells, table, names in self._closures.values():
-            state.extend(id(table.get(name)) for name in names)
-            state.extend(map(_held_by, cells))
-        return state
+            values.extend(table.get(name) for name in names)
+            values.extend(map(_held_by, cells))
+        counts.append(len(values))
+        return values, counts
 
 
-def _held_by(cell: CellType) -> int:
+def _held_by(cell: CellType) -> object:
     try:
-        return id(cell.cell_contents)
+        return cell.cell_contents
     except ValueError:
-        return 0  # A name that is not bound yet.
+        return None  # A name that is not bound yet.
 
 
 def captured_schedulers(function: Callable[..., Any]) -> list[LRScheduler]:

@@ -93,10 +93,18 @@ class GuardedData(WatchedDataset):
         index = int(index)
         if self._inner:
             item = self._of_part(index)
-            self.doubt = next((each.doubt for each in self._inner if each.doubt), "")
-            return item
-        if self._attributes is None or self.doubt:
-            return self.data[index]
+            self.doubt = self.doubt or next((each.doubt for each in self._inner if each.doubt), "")
+        elif self._attributes is None or self.doubt:
+            item = self.data[index]
+        else:
+            item = self._made_of_its_own(index)
+        # What a transform keeps is seen at the next record.
+        if not self.doubt and self._state.changed():
+            self.doubt = f"what makes records of {type(self.data).__name__} keeps state from record to record; {MEND}"
+        return item
+
+    def _made_of_its_own(self, index: int) -> Any:
+        """The item by the code of the data set on watched columns, or as it comes where that leaves a doubt."""
         # What stands for objects that an item finds in a container ends with it, and what was written into that.
         item, reached = None, len(self._reached)
         self._made.clear()
@@ -116,8 +124,6 @@ class GuardedData(WatchedDataset):
         del self._reached[reached:]
         if not (self.doubt or reading.entries):
             self.doubt = f"a record of {type(self.data).__name__} is made of no entry of its columns; {MEND}"
-        if not self.doubt and self._state.changed():
-            self.doubt = f"what {type(self.data).__name__} reaches keeps state from record to record; {MEND}"
         if self.doubt:
             return self.data[index]
         self._own(index, reading)
