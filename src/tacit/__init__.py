@@ -21,7 +21,7 @@ _HOMES = {
     "tacit.standing": ("Standing",),
     "tacit.tradeoff": ("Advantage", "Epsilon", "Errors", "Mu", "Target", "TradeOff"),
     "tacit.tuning": ("PrivateSearchCV", "Tuned", "tune"),
-    "tacit.training": ("fit", "make_private", "private_step"),
+    "tacit.training": ("Records", "fit", "make_private", "private_step"),
 }
 _ROOMS = (
     "accounting",

@@ -32,6 +32,7 @@ from tacit.training.plan_options import (
 )
 from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import private_step
+from tacit.training.records import Records
 from tacit.training.streams import StreamedRecords
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "PrivateHoldout",
     "PrivateRun",
     "ProgressBar",
+    "Records",
     "StepNoise",
     "StreamedRecords",
     "TensorBoard",

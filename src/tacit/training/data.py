@@ -30,7 +30,7 @@ from tacit.verification.calls import flat
 
 
 @dataclass(frozen=True)
-class Records:
+class CheckedRecords:
     """All training records.
 
     Attributes:
@@ -53,7 +53,7 @@ class Records:
         targets: Any,
         device: str | torch.device | None,
         public: Iterable[object] = (),
-    ) -> Records:
+    ) -> CheckedRecords:
         """Arrays, tensors, or a `torch.utils.data` data set or loader (without targets) as checked tensors.
 
         Args:
@@ -107,7 +107,7 @@ def as_inputs(inputs: Any) -> Inputs:
     return _tensor("inputs", inputs)
 
 
-def check_data(model: nn.Module, loss: Loss, records: Records, *, private: bool = True) -> int:
+def check_data(model: nn.Module, loss: Loss, records: CheckedRecords, *, private: bool = True) -> int:
     """Number of records, after the model and the loss have run on the first two of them.
 
     Args:
@@ -131,7 +131,7 @@ def check_data(model: nn.Module, loss: Loss, records: Records, *, private: bool 
     return count
 
 
-def _check_call(model: nn.Module, loss: Loss, records: Records) -> None:
+def _check_call(model: nn.Module, loss: Loss, records: CheckedRecords) -> None:
     """Call a copy of the model, as some keep values of their first batch, on at most two records."""
     few, targets = records.batch(Batch(np.arange(min(2, len(records.targets)))))
     module, restore = copy_to_run(model)
@@ -238,7 +238,7 @@ def _bytes(value: Any) -> int:
 
 def _check_memory(needed: int) -> None:
     free = _free_memory()
-    # Records are held one by one and then stacked, so both are there at once.
+    # CheckedRecords are held one by one and then stacked, so both are there at once.
     if free is not None and 2 * needed > free:
         raise InvalidInput(
             f"inputs must be a data set that fits in memory twice; got one of about {needed / 2**30:.1f} GiB for "
@@ -272,7 +272,7 @@ def validate_inputs(
     public: Iterable[object] = (),
     *,
     private: bool = True,
-) -> tuple[Records, int]:
+) -> tuple[CheckedRecords, int]:
     """The records as tensors and their number, after the checks of `fit`.
 
     Args:
@@ -294,7 +294,7 @@ def validate_inputs(
     examine(model)
     check_mode(model)
     check_optimizer(model, optimizer)
-    records = Records.of(model, inputs, targets, device, public)
+    records = CheckedRecords.of(model, inputs, targets, device, public)
     with computed_in(model, precision):
         return records, check_data(model, loss, records, private=private)
 

@@ -30,6 +30,7 @@ from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.private_run import PrivateRun, unit_ids_of
 from tacit.training.private_step import PrivateUpdate, computed_in
 from tacit.training.ranks import Ranks, check_processes, note_processes
+from tacit.training.records import with_units
 from tacit.training.resolve_plan import resolve_plan, start_run
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
 
@@ -153,6 +154,7 @@ def fit(
     Source: Abadi et al. 2016, Algorithm 1; Bu et al. 2020, Algorithms NoisySGD and NoisyAdam.
     """
     options = options_of(options, named, fit)
+    options = with_units(options, inputs)
     options = replace(options, batch_size=batch_size_of(inputs, options.batch_size, options.sample_rate))
     ranks = Ranks() if distributed else None
     check_processes(model, 1 if ranks is None else ranks.size)

@@ -33,12 +33,13 @@ from tacit.training.captured import (
     is_table,
     methods_of,
 )
+from tacit.training.records import Records
 from tacit.training.watched_column import Column, Reading, WatchedDataset, WholeColumn
 
-_TRUSTED = (TensorDataset, Subset, ConcatDataset)
+_TRUSTED = (TensorDataset, Subset, ConcatDataset, Records)
 MADE_OF_OWN = "each record is made of entries of its own, watched at every record, and collated alone"
 """How it is known that rows are made of their own records."""
-MEND = "wrap its columns: make_private(..., transform=f) on a TensorDataset, or private.declare('rows', 'why')"
+MEND = "wrap its columns: tacit.Records({...}, per_record=f), or say why: private.declare('rows', 'why')"
 
 
 class GuardedData(WatchedDataset):
@@ -81,6 +82,8 @@ class GuardedData(WatchedDataset):
             if hasattr(self._kind, "__del__"):
                 # A stand-in ends with its item, and the files of the data set are not to be closed then.
                 self._kind = type(self._kind.__name__, (self._kind,), {"__del__": lambda _: None})
+        if type(data) is Records:
+            functions = (*functions, data.per_record)
         for function in functions:
             self._note(captured(function, self._is_data), getattr(function, "__name__", type(function).__name__))
         self._state = ReachedState([*self._reached, *functions], ends=(Column,))

@@ -27,6 +27,7 @@ from tacit.training.loop_checks import LoopChecks
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.private_step import CHECK_EVERY, check_optimizer
 from tacit.training.ranks import Ranks, check_processes, replica_of
+from tacit.training.records import with_units
 from tacit.training.resolve_plan import resolve_plan, start_run
 from tacit.training.sharded import WholeModel, is_sharded
 from tacit.training.step_check import DryRun, Step, check_step, reading, rows_to_check, unchanged
@@ -248,6 +249,7 @@ def _options_of_loop(options: PlanOptions, loader: DataLoader[Any]) -> PlanOptio
     if options.precision != "float32":
         hint = "Call the model inside of torch.autocast."
         raise check.fail("precision", "float32 for a loop of your own", options.precision, hint)
+    options = with_units(options, loader)
     if isinstance(loader.dataset, StreamedRecords) and options.sample_rate is None and options.public_size is None:
         options = replace(options, public_size=loader.dataset.public_size)
     if options.sample_rate is not None or options.batch_size is not None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import ConcatDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
-MEND = "give each record once, account for groups, or say why by facts.declare('unit', 'why')"
+MEND = "give each record once, tacit.Records(..., units=...), or say why by facts.declare('unit', 'why')"
 """What to do about a record that is there several times."""
 
 
@@ -56,6 +56,8 @@ def _arrays(data: Any) -> Iterator[Any]:
         yield data
     elif isinstance(data, TensorDataset):
         yield from data.tensors
+    elif isinstance(data, Dataset):
+        yield from _arrays(getattr(data, "columns", ()))
     elif isinstance(data, Subset):
         yield from _arrays(data.dataset)
     elif isinstance(data, ConcatDataset):
