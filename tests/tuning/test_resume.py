@@ -212,21 +212,20 @@ def test_interruptions_that_follow_nothing_leave_the_law_of_the_winner_as_it_is(
                     if not interrupted or chance.random() < 0.5:  # a lost trial is made anew
                         return score, setting
 
-            wins[interrupted, best_trial(Standings(3), stream, run, lambda beaten: None)] += 1
+            wins[interrupted, best_trial(Standings(3), stream, run)] += 1
     expected = wins.sum(0) / 2
     assert ((wins - expected) ** 2 / expected).sum() < chi2.isf(1e-6, 3)
 
 
 def test_a_choice_is_made_once_and_the_others_are_forgotten():
-    forgotten, saved, standings = [], [], Standings(3)
+    saved, standings = [], Standings(3)
     scores = iter([(1.0, "a"), (3.0, "b"), (2.0, "c")])
     winner = chosen_trial(
         standings,
         lambda: next(scores),
         lambda counts: counts.index(max(counts)),
-        forgotten.append,
         lambda: saved.append(0),
     )
-    assert (winner, forgotten, len(saved)) == ("b", ["a", "c"], 4)
-    again = chosen_trial(standings, lambda: next(scores), lambda counts: 1 / 0, forgotten.append)
+    assert (winner, standings.kept, len(saved)) == ("b", [(3.0, "b")], 4)
+    again = chosen_trial(standings, lambda: next(scores), lambda counts: 1 / 0)
     assert again == "b"

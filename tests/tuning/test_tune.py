@@ -21,18 +21,19 @@ SHORT = {"epochs": 1.0, "attacks": ()}
 
 
 def test_the_best_of_a_secret_number_of_trials_is_kept_and_every_other_one_forgotten() -> None:
-    stream, runs, forgotten = SeededStream(5), [], []
+    stream, runs = SeededStream(5), []
 
     def run() -> tuple[float, int]:
         score = float(len(runs) * 7 % 5) if len(runs) % 4 else float("nan")
         runs.append(score)
         return score, len(runs) - 1
 
-    trials = draw_trials(law_of("geometric", trials=12), stream)
-    best = best_trial(Standings(trials), stream, run, forgotten.append)
+    standings = Standings(draw_trials(law_of("geometric", trials=12), stream))
+    best = best_trial(standings, stream, run)
     finite = [-np.inf if np.isnan(score) else score for score in runs]
     assert finite[best] == max(finite)
-    assert sorted([*forgotten, best]) == list(range(len(runs)))
+    assert standings.kept == [(runs[best], best)]
+    assert len(runs) == standings.trials
 
 
 def test_ties_are_broken_by_a_fair_draw() -> None:
@@ -46,7 +47,7 @@ def test_ties_are_broken_by_a_fair_draw() -> None:
             made.append(len(made))
             return 1.0, made[-1]
 
-        firsts += best_trial(Standings(draw_trials(law, stream)), stream, run, lambda beaten: None) == 0
+        firsts += best_trial(Standings(draw_trials(law, stream)), stream, run) == 0
         expected += 1 / len(made)
     assert abs(firsts - expected) < 5 * np.sqrt(expected)
 

@@ -54,7 +54,7 @@ class NoiseMonitor(Monitor):
     """
 
     _steps: list[float] = field(default_factory=list, init=False, repr=False)
-    _squares: NDArray[np.float64] | None = field(default=None, init=False, repr=False)
+    _squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
     _total: float = field(default=0.0, init=False, repr=False)
     _kept: list[NDArray[np.float32]] = field(default_factory=list, init=False, repr=False)
     _spectrum: NDArray[np.floating] = field(default_factory=lambda: np.zeros(1), init=False, repr=False)
@@ -67,7 +67,7 @@ class NoiseMonitor(Monitor):
     def add(self, z: NDArray[np.floating]) -> None:
         """Count the standardised noise of one step, shape (coordinates,), the same length at every step."""
         z = np.asarray(z, dtype=np.float64).ravel()
-        if self._squares is None:
+        if not len(self._squares):
             if len(z) < 2:
                 raise check.fail("z", "of two coordinates at least", len(z))
             self._squares = np.zeros(len(z))
@@ -91,12 +91,12 @@ class NoiseMonitor(Monitor):
     @property
     def count(self) -> int:
         """Number of values so far."""
-        return 0 if self._squares is None else len(self._squares) * len(self._steps)
+        return len(self._squares) * len(self._steps)
 
     @property
     def p_value(self) -> float:
         """The smallest p-value times the number of tests, at most 1; a secret of the run."""
-        if self._squares is None:
+        if not len(self._squares):
             raise check.fail("steps", "one at least before the monitor is read", 0)
         found, history = [self._mean(), *self._sizes(), *self._halves(), self._shape()], np.stack(self._kept)
         found.append(_correlated(self._spectrum, self._spectra, len(self._squares)))
@@ -108,7 +108,6 @@ class NoiseMonitor(Monitor):
 
     def _sizes(self) -> list[float]:
         """Sums of squares of everything, of each coordinate and of each step."""
-        assert self._squares is not None
         coordinates, steps = self._squares, np.array(self._steps)
         return [
             _chi_square(np.array([coordinates.sum()]), self.count),
@@ -117,7 +116,6 @@ class NoiseMonitor(Monitor):
         ]
 
     def _halves(self) -> list[float]:
-        assert self._squares is not None
         both = ((self._squares, len(self._steps)), (np.array(self._steps), len(self._squares)))
         return [_halves_differ(sums, each) for sums, each in both]
 

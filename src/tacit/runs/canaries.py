@@ -30,30 +30,13 @@ from tacit.training.optimizers import is_plain
 _REACH = 1e3  # how far beyond the clipping bound a canary's gradient lies
 
 Records = tuple[tuple[Tensor, Tensor], Tensor]
+Train = Callable[..., Any]
+"""A trainer, e.g. `tacit.training.fit`: many private updates of a model in place, called with
 
-
-class Train(Protocol):
-    """A trainer: many private updates of `model` on `inputs` and `targets`, e.g. `tacit.training.fit`."""
-
-    def __call__(
-        self,
-        model: nn.Module,
-        inputs: tuple[Tensor, Tensor],
-        targets: Tensor,
-        *,
-        loss: Callable[[Tensor, Tensor], Tensor],
-        optimizer: Optimizer,
-    ) -> Any:
-        """Train `model` in place.
-
-        Args:
-            model: with the canaries' parameter.
-            inputs: records and the place of each, shapes (n, ...) and (n,).
-            targets: labels, shape (n,).
-            loss: of outputs and targets, one value for each record.
-            optimizer: of the parameters of `model`.
-        """
-        ...
+- the model, with the canaries' parameter;
+- the inputs, records and the place of each, shapes (n, ...) and (n,), and their labels, shape (n,);
+- `loss=`, of outputs and labels, one value for each record, and `optimizer=`, of the model's parameters.
+"""
 
 
 class Observer(Protocol):

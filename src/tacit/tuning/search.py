@@ -99,7 +99,7 @@ class PrivateSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             right = int(np.count_nonzero(model.predict(features[aside]) == labels[aside]))
             return float(right + discrete_gaussian(stream, Fraction(noise) ** 2)), (model, parameters)
 
-        best = best_trial(Standings(draw_trials(law, stream)), stream, run, lambda beaten: None)
+        best = best_trial(Standings(draw_trials(law, stream)), stream, run)
         if best is None:
             raise check.fail("law", "one that makes at least one trial", self.law)
         self.best_estimator_, self.best_params_ = best

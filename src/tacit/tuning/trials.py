@@ -75,7 +75,6 @@ def best_trial(
     standings: Standings[Result],
     stream: Stream,
     run: Callable[[], tuple[float, Result]],
-    forget: Callable[[Result], object],
     save: Callable[[], object] = lambda: None,
 ) -> Result | None:
     """The result of the highest score of all trials; ties by a fair draw; None where there was no trial.
@@ -84,36 +83,31 @@ def best_trial(
         standings: at the start, or where an earlier process left off.
         stream: source of the randomness.
         run: draws a setting, trains and scores: (private score, result). A score that is not finite is the lowest.
-        forget: called with every result but the best, as soon as it is beaten.
         save: called after each trial, with `standings` as they are then.
     """
     while standings.done < standings.trials:
         score, result = run()
-        _enter(standings, stream, score if math.isfinite(score) else -math.inf, result, forget)
+        _enter(standings, stream, score if math.isfinite(score) else -math.inf, result)
         standings.done += 1
         save()
     return standings.kept[0][1] if standings.kept else None
 
 
-def _enter(
-    standings: Standings[Result], stream: Stream, score: float, result: Result, forget: Callable[[Result], object]
-) -> None:
-    if not standings.kept:
-        standings.kept = [(score, result)]
-        return
-    ((best, holder),) = standings.kept
-    standings.tied = standings.tied + (score == best) if score <= best else 1
-    better = score > best or (score == best and uniform_integer(stream, standings.tied) == 0)
-    forget(holder if better else result)
-    if better:
-        standings.kept = [(score, result)]
+def _enter(standings: Standings[Result], stream: Stream, score: float, result: Result) -> None:
+    """Keep the better of `result` and the best so far, and no reference to the other."""
+    best = max((held for held, _ in standings.kept), default=-math.inf)
+    if not standings.kept or score > best:
+        standings.kept, standings.tied = [(score, result)], 1
+    elif score == best:
+        standings.tied += 1
+        if uniform_integer(stream, standings.tied) == 0:
+            standings.kept = [(score, result)]
 
 
 def chosen_trial(
     standings: Standings[Result],
     run: Callable[[], tuple[float, Result]],
     choose: Callable[[list[float]], int],
-    forget: Callable[[Result], object],
     save: Callable[[], object] = lambda: None,
 ) -> Result:
     """The result that a private choice picks once all trials are over.
@@ -122,7 +116,6 @@ def chosen_trial(
         standings: at the start, or where an earlier process left off; of at least one trial.
         run: as for `best_trial`; the scores need no noise, because nobody but `choose` sees them.
         choose: the index of one of the scores, privately.
-        forget: called with every other result.
         save: called after each trial and after the choice, with `standings` as they are then.
     """
     while standings.done < standings.trials:
@@ -130,11 +123,7 @@ def chosen_trial(
         standings.done += 1
         save()
     if len(standings.kept) > 1:
-        chosen = choose([score for score, _ in standings.kept])
-        for at, (_, result) in enumerate(standings.kept):
-            if at != chosen:
-                forget(result)
-        standings.kept = [standings.kept[chosen]]
+        standings.kept = [standings.kept[choose([score for score, _ in standings.kept])]]
         save()
     return standings.kept[0][1]
 

@@ -315,8 +315,8 @@ class SearchMethod(Method[Any]):
             kept.save(self._state)
 
         if isinstance(search, FixedTrials):
-            return chosen_trial(standings, lambda: self._trial(job), self._choose(job, search), _forget, save)
-        best = best_trial(standings, self._stream, lambda: self._trial(job), _forget, save)
+            return chosen_trial(standings, lambda: self._trial(job), self._choose(job, search), save)
+        best = best_trial(standings, self._stream, lambda: self._trial(job), save)
         if best is None:
             raise check.fail("law", "one that makes at least one trial", "Poisson without a trial", "Its cost counts.")
         return best
@@ -345,7 +345,9 @@ class SearchMethod(Method[Any]):
         ledger = Ledger(relation=job.ledger.relation)
         holdout = None if self._parts.held is None else holdout_of(config, self._parts.held)
         with tempfile.TemporaryDirectory(prefix=_TRIAL, dir=job.folder) as place:
-            alone = replace(job, config=config, folder=Path(place), ledger=ledger, holdout=holdout, **_ALONE)
+            # A job that tells nobody: progress, signatures and reservations are those of the whole search.
+            alone = Job(config, job.dataset, ledger, Path(place), data_dir=job.data_dir, checkpoints=False)
+            alone = replace(alone, measures_test=job.measures_test, holdout=holdout)
             method = method_of(config)
             method.check(alone)
             trained = method.train(alone)
@@ -384,29 +386,3 @@ class SearchMethod(Method[Any]):
             ledger.mark_unsafe(switch, standing)
         for name, says in self._state.missing.items():
             ledger.facts.missing(name, says)
-
-
-def _forget(trial: Trial) -> None:
-    """Drop the only reference to a trial: its folder is gone already."""
-
-
-def _unreserved(ledger: Ledger) -> None:
-    """The search is reserved as a whole."""
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    """Progress of single trials tells how many there are."""
-
-
-def _nothing() -> None:
-    """Folders of trials are not signed: they never leave the search."""
-
-
-_ALONE: dict[str, Any] = {
-    "on_progress": _silent,
-    "sign": _nothing,
-    "reserve": _unreserved,
-    "checkpoints": False,
-    "resume": False,
-}
-"""What a trial's job tells nobody."""
