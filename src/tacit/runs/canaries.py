@@ -129,15 +129,13 @@ class LaneMonitors:
                 self.batches = GroupMonitor(sampler.groups, rate=rate, block=self.block)
             self.batches.add(batch.indices, self.group_of)
             return
+        # Without groups by what the ledger states, and not by what the sampler says.
         if self.batches is None or isinstance(self.batches, GroupMonitor):
-            self.batches = self._stated_batches()
+            if self.allocation is None:
+                self.batches = SamplerMonitor(self._records, self.sample_rate)
+            else:
+                self.batches = AllocationMonitor(self._records, *self.allocation)
         self.batches.add(batch.indices)
-
-    def _stated_batches(self) -> SamplerMonitor | AllocationMonitor:
-        """The monitor of batches without groups, by what the ledger states and not by what the sampler says."""
-        if self.allocation is None:
-            return SamplerMonitor(self._records, self.sample_rate)
-        return AllocationMonitor(self._records, *self.allocation)
 
     def observe(self, release: np.ndarray, real: int, chosen: np.ndarray) -> None:
         """Count a release in units of the clipping bound.

@@ -188,14 +188,11 @@ class PrivilegedAttacks:
         noise = settings.get("noise_multiplier", config.noise_multiplier)
         if not isinstance(noise, int | float):
             raise check.fail("noise", "the same at every step for attacks with shadow models", noise)
+        shared = ("batch_size", "epochs", "learning_rate", "momentum", "clip_norm")
         return Recipe(
+            **{name: getattr(config, name) for name in shared},
             hidden=config.hidden if config.model == "mlp" else (),
-            batch_size=config.batch_size,
-            epochs=config.epochs,
-            learning_rate=config.learning_rate,
             optimizer=check.choice("optimizer", config.optimizer, ("adam", "sgd")),
-            momentum=config.momentum,
-            clip_norm=config.clip_norm,
             noise_multiplier=float(noise),
         )
 

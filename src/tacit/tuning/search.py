@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -90,7 +90,7 @@ class PrivateSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         aside = stream.uniform(len(labels)) < share
         if not aside.any() or aside.all():
             raise check.fail("validation_share", "one that leaves records for fits and for scores", share)
-        trial, noise = _trial_target(found, law, self.relation), _score_noise(found, law, self.relation)
+        trial, noise = _solved(found, law, self.relation)
         self.ledger_ = self._ledger(Selection.of(Parallel.of(trial, DiscreteGaussian(noise)), law=law), stream)
 
         def run() -> tuple[float, tuple[Any, dict[str, Any]]]:
@@ -151,21 +151,12 @@ class PrivateSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return model
 
 
-def _trial_target(target: Epsilon, law: TrialLaw, relation: str) -> Approximate:
-    """The (epsilon, delta) of one fit with which the whole search meets `target`."""
+def _solved(target: Epsilon, law: TrialLaw, relation: str) -> tuple[Approximate, float]:
+    """The (epsilon, delta) of one fit, and the standard deviation of its noisy count, with which all meet `target`."""
     delta = _SHARE_OF_DELTA * target.delta / law.mean
 
-    def search(inverse: float) -> Mechanism:
-        return Selection.of(Approximate(1 / inverse, delta), law=law)
+    def smallest_of(name: str, trial: Callable[[float], Mechanism]) -> float:
+        return smallest(name, lambda each: Selection.of(trial(each), law=law), target, relation=relation).value
 
-    found = smallest("1 / epsilon", search, target, relation=relation)
-    return Approximate(1 / found.value, delta)
-
-
-def _score_noise(target: Epsilon, law: TrialLaw, relation: str) -> float:
-    """Standard deviation of a noisy count with which the whole search meets `target` for the records set aside."""
-
-    def search(noise: float) -> Mechanism:
-        return Selection.of(DiscreteGaussian(noise), law=law)
-
-    return smallest("score_noise", search, target, relation=relation).value
+    inverse = smallest_of("1 / epsilon", lambda inverse: Approximate(1 / inverse, delta))
+    return Approximate(1 / inverse, delta), smallest_of("score_noise", DiscreteGaussian)
