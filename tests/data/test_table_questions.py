@@ -96,7 +96,7 @@ def test_answers_make_a_training_that_is_proven(unseen):
     assert (run.folder / "statement.json").is_file()
 
 
-@pytest.mark.parametrize("method", ["gradient", "objective", "output", "input"])
+@pytest.mark.parametrize("method", ["auto", "gradient", "objective", "output", "input"])
 def test_every_method_of_the_form_is_a_configuration(unseen, method):
     from tacit.runs.config import config_from_table
 

@@ -130,7 +130,7 @@ def _further(columns: Mapping[str, np.ndarray]) -> Iterator[_Question]:
     yield _Question(_fill_prompt, lambda now, typed: now.answered(_each("fill", typed, now.entries)), ("fill",))
     yield _Question(_source_prompt, _with_sources, ("source",))
     yield _Question(
-        lambda now: f"Epsilon, delta and method ({', '.join(METHODS)}) [2.0, {now.delta_used:g}, gradient]",
+        lambda now: f"Epsilon, delta and method ({', '.join(METHODS)}) [2.0, {now.delta_used:g}, auto]",
         _with_cost,
         _SETTINGS,
     )

@@ -23,7 +23,8 @@ ROLES = (NUMBER, DATE, CATEGORY, DROP)
 """What a column can be; the target and the column of persons are named apart."""
 STATED = ("owner", "contact", "purpose")
 """What may be said of the release, by the names of `tacit.statement.Subject`."""
-METHODS = ("gradient", "objective", "output", "input")
+METHODS = ("auto", "gradient", "objective", "output", "input")
+_LOOPS = ("auto", "gradient")  # methods that can train by DP-SGD
 FROM_FILE = "this file"
 """The source of an answer that was read off the data, so that the guarantee is only claimed."""
 USUAL_CODES = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?", "-", ".")
@@ -175,7 +176,7 @@ class Draft:
     missing: tuple[str, ...] | None = None
     indicator: tuple[str, ...] = ()
     user: str = ""
-    method: str = "gradient"
+    method: str = "auto"
     epsilon: str = "2.0"
     delta: str = ""
     stated: Mapping[str, str] = field(default_factory=dict)
@@ -255,7 +256,7 @@ class Draft:
         return shown.get_template("table.toml.j2").render(
             draft=self,
             path=check.visible(self.path),
-            settings=usual_settings(self.records) if self.method == "gradient" else {"method": self.method},
+            settings=self._settings(),
             epsilon=float(_point(self.epsilon)),
             form={name: value for name, value in self.form.spec().items() if value != _FORM[name]},
             others=[each for each in labels.TASKS if each != self.task],
@@ -272,6 +273,11 @@ class Draft:
             return check.read_real("delta", _point(self.delta))
         return usual_delta(self.records)
 
+    def _settings(self) -> dict[str, Any]:
+        """The method, where it is named, and the settings of the loop, where one may train."""
+        named = {} if self.method == "gradient" else {"method": self.method}
+        return named | (usual_settings(self.records) if self.method in _LOOPS else {})
+
     def _check_delta(self) -> None:
         delta = check.delta(self.delta_used)
         if delta * self.records >= 1:
@@ -279,8 +285,8 @@ class Draft:
 
     def _check_method(self) -> None:
         check.choice("method", self.method, METHODS)
-        if self.method != "gradient" and (self.user or self.task != "classification"):
-            rule = "gradient where whole persons are protected, or where the answers are no classes"
+        if self.method not in _LOOPS and (self.user or self.task != "classification"):
+            rule = "auto or gradient where whole persons are protected, or where the answers are no classes"
             raise check.fail("method", rule, self.method)
 
     def _check_user(self) -> None:

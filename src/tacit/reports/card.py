@@ -375,6 +375,8 @@ def _lines(card: Card) -> Iterator[str]:
     found, nonprivate = (words.measured(card.metrics.get(each), card.measure) for each in ("test", "nonprivate_test"))
     against = words.told_against(card.metrics, card.measure)
     beside = f" ({against})" if against else ""
+    if chosen := card.settings.get("chosen"):
+        yield str(chosen)
     yield f"{words.MEASURES[card.measure]} {found}{beside}, without privacy {nonprivate}: {card.dataset}, {card.model}."
     if said := card.held_out.get("says"):
         yield f"{said} The guarantee covers neither test results nor attacks."

@@ -8,7 +8,7 @@ Their constants were looked at in prototypes on the data sets that `docs/accurac
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ CHOICES = {
 TEST_RECORDS = ("public", "private")
 _OPTIONAL_COUNTS = {"max_physical_batch_size": 1, "checkpoint_every": 1, "init_seed": 0, "unsafe_seed": 0}  # minima
 _MOST_EPOCHS = 1e9
+AUTO = "auto"
+_LOOPS = ("gradient", AUTO)  # methods that can train by the loop
 _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]{1,200}")
 _OWN_MODEL = re.compile(r"(?!.*\.py:)[\w.]+:\w+")
 
@@ -59,11 +61,15 @@ class Config:
     """
 
     name: str = "custom"
+    chosen: str = ""  # which method "auto" stood for, and why
     dataset: str = setting("digits", 'A name that `tacit data` lists, "table" with a [table] section, or "images".')
     folder: str | None = setting(None, 'Of data set "images": a folder of images by class.')
     image_size: int = setting(32, "Of such a folder: pixels of a side, from 8 to 64, to which images are brought.")
     image_channels: int = setting(3, "Of such a folder: 3 for colour, 1 for gray.")
-    method: str = setting("gradient", "gradient (DP-SGD), input, objective, output, ticket or vi.")
+    method: str = setting(
+        "gradient",
+        "gradient (DP-SGD), input, objective, output, ticket, trees or vi; auto chooses between trees and gradient.",
+    )
     model: str = setting("linear", "linear, mlp, convnet, text, recommender, or yours as package.module:Class.")
     features: str = setting(
         "none",
@@ -152,15 +158,15 @@ class Config:
                 raise check.fail(name, "a list", getattr(self, name))
         for attack in self.attacks:
             check.choice("attack", attack, ATTACKS)
-        if self.section("validation").type != "none" and self.method != "gradient":
+        if self.section("validation").type != "none" and self.method not in _LOOPS:
             raise check.fail("method", "gradient beside private validation", self.method)
-        if self.public_size is not None and self.method != "gradient":
+        if self.public_size is not None and self.method not in _LOOPS:
             raise check.fail("method", "gradient beside public_size", self.method, "The others derive from n.")
         if self.table is not None and self.table.user is not None:
             self._protect_users(self.table.user)
         for part in self.features.split("+") if self.features not in ("none", "words") else ():
             check.choice("features", part, ("scattering", "patches", "patches_as_they_are"))
-        if self.average is not None and self.method != "gradient":
+        if self.average is not None and self.method not in _LOOPS:
             raise check.fail("method", "gradient with average", self.method)
         for name in ("strict", "zero_start", "count_padding", "unsafe_delta", "unsafe_test_metrics"):
             if not isinstance(getattr(self, name), bool):
@@ -172,7 +178,7 @@ class Config:
     def _protect_users(self, user: str) -> None:
         """With a user column whole users are sampled; methods that protect records only are refused."""
         hint = "[table] names a user column, and what is protected is a whole user; without it, a record."
-        if self.method != "gradient":
+        if self.method not in _LOOPS:
             raise check.fail("method", "gradient", self.method, hint)
         given = self.sections.get("sampling")
         if given is None:
@@ -246,6 +252,8 @@ def read_config(source: str, overrides: Mapping[str, Any]) -> Config:
     for name, other in (("epsilon", "noise_multiplier"), ("noise_multiplier", "epsilon")):
         if name in given and other not in given:
             table.pop(other, None)
+    if table.get("method") == AUTO and trains_otherwise(given):
+        table["method"] = "gradient"
     for name in given.keys() & SECTIONS.keys():
         values = {key: value for key, value in _section(name, given.pop(name)).items() if value is not None}
         if values:
@@ -312,6 +320,13 @@ _KEEPS = frozenset(
     | {"name", "test_records", "test_epsilon", "unsafe_test_metrics", "statement"}
 )
 """Settings that say what is promised and measured, not how it is trained."""
+
+
+def trains_otherwise(settings: Iterable[str]) -> bool:
+    """Whether one of these settings, by name, says how it is trained: then nothing is chosen by rule."""
+    return bool(set(settings) - _KEEPS - {"trees"})
+
+
 _LOW = 1.5  # the epsilon up to which fewer and smaller steps are better
 
 

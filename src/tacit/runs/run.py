@@ -42,7 +42,7 @@ from tacit.runs.held_out import (
     set_aside_of,
     told_exactly,
 )
-from tacit.runs.methods import Job, method_of
+from tacit.runs.methods import Job, choose_method, method_of
 from tacit.runs.methods.base import Method, Progress
 from tacit.runs.open_run import check_texts, open_run
 from tacit.runs.prediction import write_preprocessing
@@ -118,6 +118,7 @@ def train(
     """
     charged = RunBudget.find(config, budget, goes_on=resume)
     dataset = dataset_of(config, data_dir, on_progress)
+    config = choose_method(config, dataset)
     given = {"data_dir": data_dir, "out": out, "resume": resume, "on_progress": on_progress}
     return train_by(method_of(config), config, dataset, charged=charged, **given)
 
@@ -257,7 +258,11 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
             "private": [row["test"] for row in trained.history if job.measures_test],
             "nonprivate": [row["test"] for row in baseline],
         },
-        settings={**trained.settings, **({} if charged.dataset is None else {"budget": charged.dataset.name})},
+        settings={
+            **trained.settings,
+            **({"chosen": config.chosen} if config.chosen else {}),
+            **({} if charged.dataset is None else {"budget": charged.dataset.name}),
+        },
         versions=_versions(),
         # How long a search took would tell how many trials it made.
         wall_seconds=0.0 if method.hides_time else coarse_seconds(time.perf_counter() - started),

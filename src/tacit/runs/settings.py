@@ -274,6 +274,18 @@ class TicketSettings:
 
 
 @dataclass(frozen=True)
+class TreesSettings:
+    """The [trees] section; epsilon, delta and relation are the run's own."""
+
+    trees: int = setting(1600, "Number of trees.")
+    depth: int = setting(7, "Questions of a tree, at most 12; it has 2^depth leaves.")
+
+    def __post_init__(self) -> None:
+        check.count("trees of [trees]", self.trees)
+        check.count("depth of [trees]", self.depth, maximum=12)
+
+
+@dataclass(frozen=True)
 class VariationalSettings:
     """The [vi] section; the noise, batch_size, epochs, clip_norm and delta are the run's own."""
 
@@ -335,11 +347,13 @@ STATEMENT_SETTINGS: dict[str, type] = {"statement": StatementSettings}
 """The section of the statement, by name."""
 
 METHOD_SETTINGS: dict[str, type] = {
+    "auto": GradientSettings,
     "gradient": GradientSettings,
     "input": InputSettings,
     "objective": ObjectiveSettings,
     "output": OutputSettings,
     "ticket": TicketSettings,
+    "trees": TreesSettings,
     "vi": VariationalSettings,
 }
 """Section of each method by the method's name; the method itself is `runs.methods.METHODS` under the same name."""

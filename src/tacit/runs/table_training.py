@@ -14,9 +14,9 @@ from tacit.data.declarations import Declarations
 from tacit.data.delimited import TableFormat
 from tacit.data.table import dataset_from, is_frame
 from tacit.reports import Card
-from tacit.runs.config import Config
+from tacit.runs.config import AUTO, Config, trains_otherwise
 from tacit.runs.folders import write_statement
-from tacit.runs.methods import method_of
+from tacit.runs.methods import choose_method, method_of
 from tacit.runs.prediction import LoadedModel, load
 from tacit.runs.run import train_by
 from tacit.runs.settings import TableConfig
@@ -51,9 +51,10 @@ def train_table(
 ) -> TrainedTable:
     """Train privately on a data frame, as `tacit train` does on a file: account, attack, card, statement.
 
-    A linear model from zero on the encoded columns by DP-SGD, and the exponential mean of its weights, with batches of
-    an eighth of the records (constants looked at on Adult); every setting can be given. The test records are a part of
-    the frame, and private. The frame itself is written nowhere.
+    Boosted trees where a rule of the numbers of records and columns and of the target expects them to be better, else a
+    linear model from zero by DP-SGD, and the exponential mean of its weights, with batches of an eighth of the records
+    (constants looked at on Adult); the card says which and why, and every setting of a training can be given in place
+    of the rule. The test records are a part of the frame, and private. The frame itself is written nowhere.
 
     Args:
         rows: a frame of pandas, polars or Arrow, or a mapping of columns.
@@ -82,14 +83,16 @@ def train_table(
     table = TableConfig(path="frame.csv", target=target, **{name: _listed(value) for name, value in declared.items()})
     dataset = dataset_from(rows, table, form=TableFormat(), strict=bool(settings.get("strict")))
     records = len(dataset.y_train)
+    by_rule: dict[str, Any] = {} if trains_otherwise(settings) else {"method": AUTO}
     config = Config(
         name=settings.pop("name", "table"),
         dataset="table",
         table=table,
         epsilon=check.positive("epsilon", epsilon),
         delta=usual_delta(records) if delta is None else delta,
-        **usual_settings(records) | settings,
+        **usual_settings(records) | by_rule | settings,
     )
+    config = choose_method(config, dataset)
     run = train_by(method_of(config), config, dataset, out=out)
     return TrainedTable(load(run.folder), run.card, write_statement(run.folder), run.folder)
 

@@ -7,18 +7,22 @@ from tacit.runs.methods.base import Job, Method, Trained
 from tacit.runs.methods.gradient import Gradient
 from tacit.runs.methods.perturbation import Perturbation
 from tacit.runs.methods.ticket import TicketMethod
+from tacit.runs.methods.trees import Trees, choose_method
 from tacit.runs.methods.vi import Variational
 
 METHODS: dict[str, type[Method[Any]]] = {
+    # What nothing has chosen for, such as a search, trains by DP-SGD.
+    "auto": Gradient,
     "gradient": Gradient,
     "input": Perturbation,
     "objective": Perturbation,
     "output": Perturbation,
     "ticket": TicketMethod,
+    "trees": Trees,
     "vi": Variational,
 }
 
-__all__ = ["METHODS", "Job", "Method", "Trained", "method_of"]
+__all__ = ["METHODS", "Job", "Method", "Trained", "choose_method", "method_of"]
 
 
 def method_of(config: Config) -> Method[Any]:

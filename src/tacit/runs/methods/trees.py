@@ -1,0 +1,253 @@
+"""Boosted random trees on private distribution functions (`tacit.erm.DPBoostedTrees`), and when `auto` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from tacit import check
+from tacit.calibration import smallest
+from tacit.data import Dataset
+from tacit.data.schema import CATEGORY
+from tacit.erm import DPBoostedTrees
+from tacit.erm.gradient import LEAST_RECORDS, LEAST_SIGNAL, SIGNAL_OF_A_COLUMN, Shape
+from tacit.mechanisms import Gaussian
+from tacit.relation import Relation
+from tacit.runs.config import AUTO, Config
+from tacit.runs.decision_metrics import metric_of
+from tacit.runs.methods.base import Job, Method, Predict, Trained
+from tacit.runs.run_signature import MODEL
+from tacit.runs.settings import TreesSettings
+from tacit.serialization import write_bytes
+from tacit.tradeoff import Epsilon
+from tacit.training.ranks import world_size
+
+_ROWS_AT_A_TIME = 256
+
+
+def choose_method(config: Config, dataset: Dataset) -> Config:
+    """`config` with the method that "auto" stands for on these data, and in `chosen` which one it is and why.
+
+    Boosted trees where the rule of `tacit.erm.gradient`, a function of the numbers of records and columns and of the
+    target alone, expects private distribution functions to pay for themselves; else a linear model by DP-SGD.
+    """
+    if config.method != AUTO:
+        return config
+    refusal = _no_trees(config, dataset)
+    if refusal:
+        return replace(config, method="gradient", chosen=f"Chosen by rule: a linear model, because {refusal}.")
+    shape, why = _shape(config, dataset), f"at least {LEAST_SIGNAL:g}, and {SIGNAL_OF_A_COLUMN:g} for each column"
+    told = f"{shape.records:,} records (at least {LEAST_RECORDS:,}) times mu {shape.mu:.3g} give "
+    told += f"{shape.records * shape.mu:,.0f} ({why}) for {shape.columns} columns"
+    if shape.cosines():
+        found = f"Chosen by rule: boosted trees, because {told}; method=gradient trains a linear model."
+        return replace(config, method="trees", average=None, chosen=found)
+    found = f"Chosen by rule: a linear model, because trees need more: {told}; method=trees trains them all the same."
+    return replace(config, method="gradient", chosen=found)
+
+
+def _no_trees(config: Config, dataset: Dataset) -> str:
+    """Why trees cannot be trained with these settings and data; empty where they can."""
+    cases = {
+        "trees predict classes of records of numbers": dataset.task != "classification" or not _has_rows(dataset),
+        "whole persons are protected": dataset.units is not None,
+        "records or classes have weights": dataset.weights is not None or bool(config.class_weights),
+        "the noise multiplier is given": config.epsilon is None or not config.delta,
+        "validation records are set aside": config.section("validation").type != "none",
+        "the number of records is declared": config.public_size is not None,
+        "several processes train": world_size() > 1,
+    }
+    return next((why for why, holds in cases.items() if holds), "")
+
+
+def _has_rows(dataset: Dataset) -> bool:
+    return dataset.x_train.dtype.kind == "f" and dataset.x_train.ndim == 2
+
+
+def _shape(config: Config, dataset: Dataset) -> Shape:
+    assert config.epsilon is not None, "see _no_trees"
+    relation = Relation.parse(config.relation)
+    target = Epsilon(config.epsilon, config.delta)
+    multiplier = smallest("noise_multiplier", Gaussian, target, relation=relation).value
+    return Shape(len(dataset.y_train), len(_widths(dataset)), relation.sensitivity / multiplier)
+
+
+class Trees(Method[TreesSettings]):
+    """Noisy sums of residuals in the leaves of random trees; of the loop's settings only epsilon, delta and relation.
+
+    A category of a table is one column of codes; every other feature is a numeric column.
+    """
+
+    saves_releases: ClassVar[bool] = True
+
+    def check(self, job: Job) -> None:
+        """Raise `InvalidInput` without an epsilon, or for data that are no table of classes."""
+        if job.config.epsilon is None:
+            raise check.fail("epsilon", "given for method trees", None, "Its noise is calibrated.")
+        if job.dataset.task != "classification" or not _has_rows(job.dataset):
+            raise check.fail("dataset", "one of classes and columns of numbers for method trees", job.dataset.name)
+
+    def train(self, job: Job) -> Trained:
+        """Release the distribution functions and the trees once."""
+        estimator, widths = self._estimator(job), _widths(job.dataset)
+        job.on_progress("private training", 0, 1)
+        estimator.fit(_codes(job.dataset.x_train, widths), job.dataset.y_train)
+        job.ledger.save(job.folder / "ledger.json")
+        trees = estimator.trees_
+        # Without categories there is nothing to look up; one answer that nobody asks for keeps the shapes.
+        members = trees.members if trees.members.shape[2] else np.zeros((*trees.columns.shape, 1))
+        model = _Released(
+            columns=torch.from_numpy(trees.columns),
+            cuts=torch.from_numpy(trees.cuts),
+            members=torch.from_numpy(members.astype(np.uint8)),
+            values=torch.from_numpy(trees.values),
+            widths=torch.tensor(widths),
+        )
+        write_bytes(job.folder / MODEL, save(dict(model.named_buffers())))
+        job.on_progress("private training", 1, 1)
+        return self._trained(job, model)
+
+    def untrained(self, job: Job) -> Trained:
+        """One tree of zeros, whose classes are all alike."""
+        outputs, whole = _outputs(job.dataset), torch.zeros(1, 1, dtype=torch.int64)
+        model = _Released(
+            columns=whole,
+            cuts=whole.double(),
+            members=torch.zeros(1, 1, 1, dtype=torch.uint8),
+            values=torch.zeros(1, 2, outputs, dtype=torch.float64),
+            widths=torch.tensor(_widths(job.dataset)),
+        )
+        write_bytes(job.folder / MODEL, save(dict(model.named_buffers())))
+        return self._trained(job, model)
+
+    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
+        """Histogram boosting of scikit-learn without privacy."""
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        dataset = job.dataset
+        job.on_progress("non-private baseline", 0, 1)
+        model = HistGradientBoostingClassifier(random_state=0).fit(dataset.x_train, dataset.y_train)
+        job.on_progress("non-private baseline", 1, 1)
+        chances = np.zeros((len(dataset.y_test), len(dataset.classes)))
+        chances[:, model.classes_] = model.predict_proba(dataset.x_test)
+        return [{"test": metric_of(dataset)(chances, dataset.y_test)}]
+
+    def load(self, job: Job) -> Predict:
+        """The released trees of the run in `job.folder`."""
+        return _predictor(self._stored(job))
+
+    def module(self, job: Job) -> nn.Module:
+        """The released trees of the run in `job.folder`."""
+        return self._stored(job)
+
+    def _stored(self, job: Job) -> _Released:
+        path = job.folder / MODEL
+        try:
+            return _Released(**load(path.read_bytes()))
+        except (OSError, SafetensorError, TypeError):
+            raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
+
+    def _trained(self, job: Job, model: _Released) -> Trained:
+        trees, leaves, outputs = model.values.shape
+        return Trained(
+            predict=_predictor(model),
+            model=f"{trees:,} trees of {leaves} leaves, {trees * leaves * outputs:,} values",
+            algorithm="boosted random trees on private distribution functions",
+            settings={"trees": trees, "depth": leaves.bit_length() - 1, "delta": job.config.delta},
+        )
+
+    def _estimator(self, job: Job) -> DPBoostedTrees:
+        config, dataset = job.config, job.dataset
+        assert config.epsilon is not None, "see check"
+        widths = np.array(_widths(dataset))
+        low, high = (np.broadcast_to(np.asarray(end, dtype=float), dataset.x_train.shape[1:]) for end in dataset.bounds)
+        first = np.cumsum(widths) - widths
+        hot = widths > 1
+        return DPBoostedTrees(
+            trees=self.settings.trees,
+            depth=self.settings.depth,
+            epsilon=config.epsilon,
+            delta=config.delta,
+            relation=config.relation,
+            classes=range(len(dataset.classes)),
+            data_bounds=(np.where(hot, 0.0, low[first]), np.where(hot, widths - 1.0, high[first])),
+            categorical=np.flatnonzero(hot).tolist(),
+            ledger=job.ledger,
+            strict=config.strict,
+            unsafe_seed=config.unsafe_seed,
+        )
+
+
+def _outputs(dataset: Dataset) -> int:
+    return len(dataset.classes) if len(dataset.classes) > 2 else 1
+
+
+def _widths(dataset: Dataset) -> list[int]:
+    """How many features each column has: one for each of its categories, 1 for a number."""
+    if dataset.schema is None:
+        return [1] * dataset.x_train.shape[1]
+    kinds = dataset.schema.columns
+    return [
+        size for each in kinds for size in ([len(each.features)] if each.kind == CATEGORY else [1] * len(each.features))
+    ]
+
+
+def _codes(inputs: np.ndarray, widths: Sequence[int]) -> np.ndarray:
+    """Columns of encoded rows: numbers as they are, and the place of the 1 among the features of a category."""
+    blocks = torch.from_numpy(np.ascontiguousarray(inputs)).double().split(list(widths), dim=1)
+    return torch.cat([_column(block) for block in blocks], dim=1).numpy()
+
+
+def _column(block: Tensor) -> Tensor:
+    return block if block.shape[1] == 1 else block.argmax(1, keepdim=True).double()
+
+
+class _Released(nn.Module):
+    """`SymmetricTrees` on encoded rows, (n, features) to class probabilities."""
+
+    columns: Tensor
+    cuts: Tensor
+    members: Tensor
+    values: Tensor
+    widths: Tensor
+
+    def __init__(self, columns: Tensor, cuts: Tensor, members: Tensor, values: Tensor, widths: Tensor):
+        super().__init__()
+        given = {"columns": columns, "cuts": cuts, "members": members, "values": values, "widths": widths}
+        for name, value in given.items():
+            self.register_buffer(name, value)
+        self._blocks = widths.tolist()
+
+    def forward(self, features: Tensor) -> Tensor:
+        blocks = features.double().split(self._blocks, dim=1)
+        rows = torch.cat([_column(block) for block in blocks], dim=1)
+        trees, depth = self.columns.shape
+        asked = rows[:, self.columns.flatten()]
+        cuts = self.cuts.flatten()
+        members, question = self.members.flatten(0, 1), torch.arange(trees * depth)
+        codes = asked.long().clamp(0, members.shape[1] - 1)
+        # A numeric question has no members, and the cut of a category is NaN, above which nothing is.
+        yes = members[question, codes].bool() | (asked > cuts)
+        leaves = (yes.reshape(-1, trees, depth).long() * 2 ** torch.arange(depth)).sum(2)
+        scores = self.values[torch.arange(trees), leaves].sum(1)
+        if scores.shape[1] > 1:
+            return torch.softmax(scores, dim=1)
+        return torch.cat([torch.sigmoid(-scores), torch.sigmoid(scores)], dim=1)
+
+
+def _predictor(model: _Released) -> Predict:
+    """Class probabilities of rows, some at a time: every row meets all trees at once."""
+
+    def answer(inputs: np.ndarray) -> np.ndarray:
+        parts = torch.from_numpy(np.ascontiguousarray(inputs)).split(_ROWS_AT_A_TIME)
+        with torch.no_grad():
+            return torch.cat([model(part) for part in parts]).numpy()
+
+    return answer
