@@ -21,16 +21,15 @@ def rows() -> list[dict]:
 
 
 def table() -> str:
-    """One line for each model: ratios to the plain step, goals and the date."""
+    """One line for each model: ratios to the plain step, and the date."""
     lines = [
-        f"| model (batch) | plain, ms | {' | '.join(WAYS)} | goals | measured |",
-        f"|---|---:|{'---:|' * len(WAYS)}---|---|",
+        f"| model (batch) | plain, ms | {' | '.join(WAYS)} | measured |",
+        f"|---|---:|{'---:|' * len(WAYS)}---|",
     ]
     for row in rows():
         ratios = " | ".join(f"{row['time'][way]:.2f}" if way in row["time"] else "-" for way in WAYS)
-        goals = f"{row['goals']['eager']} eager, {row['goals']['compiled']} recorded or compiled"
         name = f"{row['model']} ({row['batch']})"
-        lines.append(f"| {name} | {row['plain_ms']:.2f} | {ratios} | {goals} | {row['date']} |")
+        lines.append(f"| {name} | {row['plain_ms']:.2f} | {ratios} | {row['date']} |")
     return "\n".join(lines)
 
 
@@ -51,15 +50,15 @@ def on_device() -> str:
 def memory() -> str:
     """One line for each model measured in quarters: MB of the plain step, ratios to it, time of a step in quarters."""
     ways = ("eager", "eager quarters", "recorded", "compiled", "opacus hooks", "opacus ghost")
-    lines = [f"| model (batch) | plain, MB | {' | '.join(ways)} | quarters, time | goal |"]
-    lines.append(f"|---|---:|{'---:|' * len(ways)}---:|---:|")
+    lines = [f"| model (batch) | plain, MB | {' | '.join(ways)} | quarters, time |"]
+    lines.append(f"|---|---:|{'---:|' * len(ways)}---:|")
     for row in rows():
         if "eager quarters" not in row["memory"]:
             continue
         ratios = " | ".join(f"{row['memory'][way]:.1f}" if way in row["memory"] else "-" for way in ways)
         name, base = f"{row['model']} ({row['batch']})", row["megabytes"]["plain"]
         time = f"{row['time']['eager quarters']:.2f}"
-        lines.append(f"| {name} | {base:.1f} | {ratios} | {time} | {row['goals']['memory']} |")
+        lines.append(f"| {name} | {base:.1f} | {ratios} | {time} |")
     return "\n".join(lines)
 
 
