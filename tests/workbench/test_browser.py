@@ -55,6 +55,26 @@ def test_pages_fit_and_break_no_rule_of_axe_and_ask_no_other_host(address, brows
     check_pages(browser, pages, (address,), width=width, theme=theme, bypass_csp=True)
 
 
+def test_an_address_can_be_shared_without_the_token_and_reloaded(address, browser):
+    page = browser.new_page()
+    page.goto(url(address, "/?q=second"))
+    assert page.url == f"{address}/?q=second"
+    page.reload()
+    page.wait_for_selector("h1:text('Runs')")
+    assert page.url == f"{address}/?q=second"
+    other = browser.new_page()  # Another person's tab: it has no token yet.
+    other.goto(f"{address}/?q=second")
+    other.fill("[name=token]", TOKEN)
+    other.keyboard.press("Enter")
+    other.wait_for_selector("h1:text('Runs')")
+    assert other.url == f"{address}/?q=second"
+    assert "second" in other.inner_text("table")
+    other.goto(url(address, "/?q=second").replace(TOKEN, "stale"))
+    assert other.inner_text("h1") == "Refused"
+    page.close()
+    other.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("width", WIDTHS)
@@ -103,7 +123,7 @@ def test_a_table_goes_from_file_to_card_and_statement_by_keyboard_alone(
 ):
     monkeypatch.setattr(jobs.subprocess, "Popen", InThread)
     quick = {"model": "linear", "epochs": 1.0, "batch_size": 50, "attacks": []}
-    monkeypatch.setattr("tacit.data.answers.usual_settings", lambda records: quick)
+    monkeypatch.setattr("tacit.data.answers.usual_settings", lambda records, task: quick)
     rows = [
         f"{each};{each % 31 + 1:02d}.01.2020;{each % 90},5;{'no' if each % 90 < 45 else 'yes'}" for each in range(200)
     ]

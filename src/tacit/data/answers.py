@@ -276,7 +276,7 @@ class Draft:
     def _settings(self) -> dict[str, Any]:
         """The method, where it is named, and the settings of the loop, where one may train."""
         named = {} if self.method == "gradient" else {"method": self.method}
-        return named | (usual_settings(self.records) if self.method in _LOOPS else {})
+        return named | (usual_settings(self.records, self.task) if self.method in _LOOPS else {})
 
     def _check_delta(self) -> None:
         delta = check.delta(self.delta_used)
@@ -326,8 +326,11 @@ def usual_delta(records: int) -> float:
     return min(1e-5, float(f"{0.99 * float(records) ** -1.1:.1e}"))
 
 
-def usual_settings(records: int) -> dict[str, Any]:
-    """Settings of a linear model from zero by DP-SGD, whose weights are averaged: constants looked at on Adult."""
+def usual_settings(records: int, task: str = "classification") -> dict[str, Any]:
+    """Settings of a linear model from zero by DP-SGD, whose weights are averaged: constants looked at on Adult.
+
+    Squared errors have no bound on their slope, and steps as long as those of classes do not settle.
+    """
     return {
         "model": "linear",
         "zero_start": True,
@@ -335,7 +338,7 @@ def usual_settings(records: int) -> dict[str, Any]:
         "average": 0.95,
         "batch_size": max(1, min(records // 8, _LARGEST_BATCH)),
         "epochs": 40.0,
-        "learning_rate": 2.0,
+        "learning_rate": 0.1 if task == "regression" else 2.0,
         "clip_norm": 0.5,
         "nonprivate_learning_rate": 0.2,
     }

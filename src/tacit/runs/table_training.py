@@ -90,7 +90,7 @@ def train_table(
         table=table,
         epsilon=check.positive("epsilon", epsilon),
         delta=usual_delta(records) if delta is None else delta,
-        **usual_settings(records) | by_rule | settings,
+        **usual_settings(records, dataset.task) | by_rule | settings,
     )
     config = choose_method(config, dataset)
     run = train_by(method_of(config), config, dataset, out=out)
