@@ -1,5 +1,7 @@
 """The workbench over plain HTTP: what it shows, and what it lets nobody do."""
 
+import base64
+import hashlib
 import json
 import os
 import re
@@ -138,6 +140,21 @@ def test_nothing_but_health_answers_without_the_token(stored, token):
             assert "first" not in reply.text
         assert other.post("/jobs", params=params).status_code == 403
         assert other.get("/healthz").text == "ok"
+
+
+def test_an_address_without_the_token_asks_for_it_and_keeps_its_settings(stored):
+    with TestClient(application(stored, token=TOKEN, port=PORT), base_url=AT) as other:
+        reply = other.get("/calculator", params={"records": '"><b>', "token": "stale"})
+        assert reply.status_code == 403
+        assert '<input type="hidden" name="records" value="&#34;&gt;&lt;b&gt;">' in reply.text
+        assert 'name="token" required' in reply.text
+        assert "stale" not in reply.text
+        policy = reply.headers["content-security-policy"]
+        script = re.search(r"<script>(.*?)</script>", reply.text, re.DOTALL)[1]
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert f"script-src 'sha256-{digest}'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "<form" not in other.get("/", headers={"host": "evil.example"}).text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable
@@ -33,6 +35,8 @@ _POLICY = (
     "frame-src 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 _CARD_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
+_ENTRY = (_HERE / "static" / "entry.js").read_text(encoding="utf-8")
+_ENTRY_HASH = base64.b64encode(hashlib.sha256(_ENTRY.encode()).digest()).decode()
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -112,7 +116,7 @@ def serve(root: str | Path = "runs", *, port: int = 8765, open_browser: bool = F
 class _Gate(BaseHTTPMiddleware):
     """Refuses foreign hosts, requests without the token and forms of other sites; sets the headers of every answer."""
 
-    def __init__(self, app: Any, *, token: str, port: int, page: Callable[[int, str, bool], Response]):
+    def __init__(self, app: Any, *, token: str, port: int, page: Callable[[Request, int, str], Response]):
         super().__init__(app)
         self._token = token
         self._page = page
@@ -120,7 +124,7 @@ class _Gate(BaseHTTPMiddleware):
 
     async def dispatch(self, request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         refused = self._refusal(request)
-        response = await call_next(request) if refused is None else self._page(*refused, self._knows_token(request))
+        response = await call_next(request) if refused is None else self._page(request, *refused)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
         return response
@@ -130,7 +134,7 @@ class _Gate(BaseHTTPMiddleware):
             return 421, "host must be 127.0.0.1 with the port of the workbench."
         if request.url.path == "/healthz":
             return None
-        if not self._knows_token(request):
+        if not _knows(request, self._token):
             return 403, "token must be the one in the address that `tacit serve` printed."
         own = {f"http://{host}" for host in self._hosts}
         if request.method not in ("GET", "HEAD") and request.headers.get("origin") not in own:
@@ -139,8 +143,9 @@ class _Gate(BaseHTTPMiddleware):
             return 403, "requests of other sites are refused."
         return None
 
-    def _knows_token(self, request: Request) -> bool:
-        return hmac.compare_digest(request.query_params.get("token", "").encode(), self._token.encode())
+
+def _knows(request: Request, token: str) -> bool:
+    return hmac.compare_digest(request.query_params.get("token", "").encode(), token.encode())
 
 
 class _Pages:
@@ -180,11 +185,18 @@ class _Pages:
         page.headers.update(_HEADERS)  # This handler stands outside of the gate.
         return page
 
-    def refused(self, status: int, sentence: str, known: bool) -> Response:
-        """What the gate refused; the way back, which holds the token, only for who sent the token."""
-        if known:
+    def refused(self, request: Request, status: int, sentence: str) -> Response:
+        """What the gate refused; the way back, which holds the token, only for who sent the token.
+
+        An address without it, as it is shared, asks for the token; the tab that had it before sends it again.
+        """
+        if _knows(request, self._token):
             return self.page("error.html.j2", status, title="Refused", sentence=sentence, back="/")
-        return HTMLResponse(self._templates.get_template("refused.html.j2").render(sentence=sentence), status)
+        asks = status == 403 and request.method == "GET"
+        asked = [each for each in request.query_params.multi_items() if each[0] != "token"] if asks else None
+        page = self._templates.get_template("refused.html.j2").render(sentence=sentence, asked=asked, script=_ENTRY)
+        policy = _POLICY.replace("script-src 'self'", f"script-src 'sha256-{_ENTRY_HASH}'")
+        return HTMLResponse(page, status, headers={"Content-Security-Policy": policy})
 
     @staticmethod
     def _back(request: Request) -> str:

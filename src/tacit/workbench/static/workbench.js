@@ -1,5 +1,12 @@
 "use strict";
 // Answers of the calculator and the cost of a table while fields change, and the progress of jobs. All work without it.
+// The address bar shows no token, so that an address can be shared; this tab keeps it for reloads (see entry.js).
+const here = new URL(location.href);
+if (here.searchParams.has("token")) {
+  sessionStorage.setItem("token", here.searchParams.get("token"));
+  here.searchParams.delete("token");
+  history.replaceState(null, "", here);
+}
 const parsed = async (reply) => new DOMParser().parseFromString(await reply.text(), "text/html");
 const live = (form, answer, ask) => {
   let wanted = 0;
