@@ -117,7 +117,7 @@ def _on_ray(dataset: DatasetBudget, act: Callable[[DatasetBudget, int | None], N
 
 def _two_shells(dataset: DatasetBudget) -> None:
     """One process for each value of the grid."""
-    command = [sys.executable, __file__, _HALF, str(dataset._store.path)]
+    command = [sys.executable, __file__, _HALF, str(dataset.store.path)]
     running = [subprocess.Popen([*command, str(value)], env=os.environ) for value in _GRID["regularization"]]
     if sum(process.wait() != 0 for process in running):
         raise RuntimeError("a shell failed")

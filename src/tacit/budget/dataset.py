@@ -81,24 +81,19 @@ class DatasetBudget:
     """
 
     def __init__(self, store: Store, name: str):
-        self._store = store
+        self.store = store
         self.name = name
         store.refresh()
         self._cached = len(store.rows), self._find(store.rows)
 
     def __reduce__(self) -> Any:
-        return DatasetBudget, (self._store, self.name)
-
-    @property
-    def store(self) -> Store:
-        """The rows of the registry."""
-        return self._store
+        return DatasetBudget, (self.store, self.name)
 
     @property
     def known(self) -> Known:
         """What the registry says of the data set by now."""
-        self._store.refresh()
-        rows = self._store.rows
+        self.store.refresh()
+        rows = self.store.rows
         if self._cached[0] != len(rows):
             self._cached = len(rows), self._find(rows)
         return self._cached[1]
@@ -173,8 +168,8 @@ class DatasetBudget:
 
     def check(self, planned: Planned, label: str = "run") -> None:
         """Raise `BudgetExceeded` where `planned` would cross a cap; nothing is reserved."""
-        self._store.refresh()
-        self._check_caps(Wanted("", label, "adaptive", self._steps(planned)).draft(self.name), self._store.rows)
+        self.store.refresh()
+        self._check_caps(Wanted("", label, "adaptive", self._steps(planned)).draft(self.name), self.store.rows)
 
     def check_left(self, label: str = "run") -> None:
         """Raise `BudgetExceeded` where no run at all is left under a cap, however noisy; nothing is reserved."""
@@ -210,8 +205,8 @@ class DatasetBudget:
 
     def history(self) -> list[Row]:
         """Every row about the data set, oldest first."""
-        self._store.refresh()
-        return [row for row in self._store.rows if row.dataset == self.name]
+        self.store.refresh()
+        return [row for row in self.store.rows if row.dataset == self.name]
 
     def note_untracked(self, label: str) -> None:
         """Write down that a run read these records without being charged: the total is at most claimed from now on."""
@@ -246,16 +241,16 @@ class DatasetBudget:
 
     def register(self, x: Any, y: Any = None) -> None:
         """Keep keyed hashes of the records, by which they are recognised; the rows tell neither values nor number."""
-        hashes = record_hashes(self._store.key, x, y).tobytes()
+        hashes = record_hashes(self.store.key, x, y).tobytes()
         digest = self._digest(hashes)
         if digest not in self.known.fingerprints:
-            self._store.keep_fingerprint(self.name, digest, hashes)
+            self.store.keep_fingerprint(self.name, digest, hashes)
             self.append("", "fingerprint", {"digest": digest})
 
     def recognises(self, hashes: np.ndarray) -> bool:
         """Whether records with these hashes are those of the data set, or a part of them."""
         for digest in self.known.fingerprints:
-            kept = self._store.fingerprint(self.name, digest)
+            kept = self.store.fingerprint(self.name, digest)
             if self._digest(kept) != digest:
                 raise InvalidInput(f"registry must be as tacit wrote it; the fingerprint of {self.name!r} was edited.")
             if shared(np.frombuffer(kept, dtype="<u8"), hashes) >= NOTICED:
@@ -265,18 +260,18 @@ class DatasetBudget:
     def append_reserve(self, wanted: Wanted) -> None:
         """Append a row that reserves `wanted`, after a check of every cap, or of the filter."""
         draft = wanted.draft(self.name)
-        self._store.refresh()
+        self.store.refresh()
         for attempt in range(_TRIES):
-            seen = self._relevant(self._store.rows)
+            seen = self._relevant(self.store.rows)
             if attempt + 1 < _TRIES:  # The last attempt composes while others wait.
-                self._check_caps(draft, self._store.rows)
+                self._check_caps(draft, self.store.rows)
 
             def make(rows: tuple[Row, ...], seen: int = seen, last: bool = attempt + 1 == _TRIES) -> list[Draft]:
                 if last:
                     self._check_caps(draft, rows)
                 return [draft] if last or self._relevant(rows) == seen else []
 
-            if self._store.append(make):
+            if self.store.append(make):
                 return
 
     def reserve_more(self, held: Held, missing: Steps, block: str, head: dict[str, Any]) -> None:
@@ -295,7 +290,7 @@ class DatasetBudget:
 
     def append(self, reservation: str, kind: str, body: dict[str, Any]) -> None:
         """Append a row, about a reservation where it names one."""
-        self._store.append(lambda rows: [Draft(self.name, kind, reservation, body)])
+        self.store.append(lambda rows: [Draft(self.name, kind, reservation, body)])
 
     def _relevant(self, rows: tuple[Row, ...]) -> int:
         """Number of the last row about this data set."""
@@ -313,7 +308,7 @@ class DatasetBudget:
         return known[check.choice("budget", self.name, list(known))]
 
     def _digest(self, hashes: bytes) -> str:
-        return self._store.key.mac(f"fingerprint of {self.name}", hashes)
+        return self.store.key.mac(f"fingerprint of {self.name}", hashes)
 
     def _check_part(self, part: tuple[str, int], records: tuple[Any, Any] | None) -> None:
         parts = self.known.splits.get(part[0])
@@ -326,7 +321,7 @@ class DatasetBudget:
             raise check.fail("records", f"of part {part[1]} of {part[0]!r} only", "others among them", hint)
 
     def _parts(self, name: str, parts: int) -> Parts:
-        return Parts(self._store.key, f"{self._store.id} {self.name} {name}", parts)
+        return Parts(self.store.key, f"{self.store.id} {self.name} {name}", parts)
 
 
 def _who() -> str:

@@ -160,16 +160,11 @@ class SharedLedger(Ledger):
     shared = True
 
     def __init__(self, reservation: Reservation):
-        self._reservation = reservation
+        self.reservation = reservation
         self._local: list[Entry] = []
         self._slots: Steps = Counter()
         self._others: dict[str, list[Entry]] = {}
         super().__init__(relation=reservation.dataset.relation, unit=reservation.dataset.unit)
-
-    @property
-    def reservation(self) -> Reservation:
-        """Where it is kept."""
-        return self._reservation
 
     @property
     def _entries(self) -> list[Entry]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -190,7 +185,7 @@ class SharedLedger(Ledger):
 
     def chosen_after_outputs(self, why: str) -> None:
         """Claimed, as of every ledger; conditional where a filter of the data set admits what was chosen."""
-        if self._reservation.dataset.scope.is_filter:
+        if self.reservation.dataset.scope.is_filter:
             self.may_follow_outputs(LATER)
         else:
             super().chosen_after_outputs(why)
@@ -230,7 +225,7 @@ class SharedLedger(Ledger):
 
     def settle(self) -> None:
         """Keep in the registry what this ledger says of facts and standing at the end of a run."""
-        self._reservation.settle(self._mine())
+        self.reservation.settle(self._mine())
 
     def advance(self, later: Ledger) -> None:
         """Become `later`, as a run that is resumed; what it holds beyond this one is reserved."""
@@ -246,7 +241,7 @@ class SharedLedger(Ledger):
 
     def _reserve(self, wanted: list[tuple[Mechanism, int]], ahead: Ledger) -> None:
         """Reserve what is missing for this process to run `wanted` in all, when its ledger will stand as `ahead`."""
-        self._reservation.extend(wanted, head_of(ahead))
+        self.reservation.extend(wanted, head_of(ahead))
         self._slots |= steps_of(wanted)
 
     def _own(self) -> list[tuple[Mechanism, int]]:
@@ -264,12 +259,12 @@ class SharedLedger(Ledger):
     def _read_others(self) -> None:
         """Take in what other processes have reserved and said since."""
         with self._lock:
-            held = self._reservation.held
+            held = self.reservation.held
             for block, steps in held.blocks.items():
-                if block != self._reservation.block:
+                if block != self.reservation.block:
                     self._others[block] = [Entry(each, times, held.label) for each, times in mechanisms(steps)]
             for block, head in held.heads.items():
-                if block != self._reservation.block:
+                if block != self.reservation.block:
                     take_head(self, head)
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -279,7 +274,7 @@ class SharedLedger(Ledger):
         return self
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
-        return type(self), (self._reservation,)
+        return type(self), (self.reservation,)
 
 
 TOGETHER = (

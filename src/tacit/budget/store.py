@@ -109,7 +109,7 @@ class Store:
         self._rows: list[Row] = []
         self._link = ""
         self._clean: tuple[int, int, int] | None = None
-        self._key = _own_key()
+        self.key = _own_key()
         self.id = ""
         if create:
             self._create()
@@ -122,11 +122,6 @@ class Store:
     def rows(self) -> tuple[Row, ...]:
         """Every row that was read so far, oldest first."""
         return tuple(self._rows)
-
-    @property
-    def key(self) -> SigningKey:
-        """The key of its rows and fingerprints."""
-        return self._key
 
     def refresh(self) -> None:
         """Read and check what was appended since; a file that did not change is not read again."""
@@ -202,7 +197,7 @@ class Store:
         with self._transaction() as run:
             if run("SELECT id FROM head").first() is None:
                 statement = "INSERT INTO head (one, id, signer, counter, link) VALUES (1, :id, :key, 0, '')"
-                run(statement, id=new_id(), key=self._key.id)
+                run(statement, id=new_id(), key=self.key.id)
 
     @contextmanager
     def _transaction(self) -> Iterator[Callable[..., Any]]:
@@ -233,10 +228,10 @@ class Store:
         if head is None:
             raise InvalidInput(f"registry must be one that tacit made; got {self.place!r}. Run tacit budget init.")
         self.id, signer, counter, link = head
-        if signer != self._key.id:
+        if signer != self.key.id:
             hint = "Set TACIT_KEY to the key file that its users share."
             raise InvalidInput(
-                f"registry must be opened with the key {signer} that signed it; got {self._key.id}. {hint}"
+                f"registry must be opened with the key {signer} that signed it; got {self.key.id}. {hint}"
             )
         statement = "SELECT number, time, dataset, kind, reservation, body, link FROM entries WHERE number > :n"
         for found in run(statement + " ORDER BY number", n=len(self._rows)):
@@ -274,7 +269,7 @@ class Store:
 
     def _linked(self, row: Row) -> str:
         fields = [self._link, self.id, row.number, row.time, row.dataset, row.kind, row.reservation, row.body]
-        return self._key.mac(_KIND, json.dumps(fields, sort_keys=True).encode())
+        return self.key.mac(_KIND, json.dumps(fields, sort_keys=True).encode())
 
 
 def _opened(place: str) -> Store:

@@ -133,7 +133,7 @@ def _verify_run(folder: Path, *, json: bool) -> None:
 
     try:
         run = open_run(folder)
-        numbers = run.numbers()
+        numbers = run.numbers
     except Changed as error:
         seal = origin_of_run(folder)
         told = {name: seal.of(name).value for name in SIGNED if name in seal.files or name in seal.found}

@@ -127,7 +127,7 @@ class OpenedRun:
         A received run repeats the numbers of its best standing alone: the others bound less or nothing. Raises
         `Changed` where a number is not the one that the ledger gives.
         """
-        self.numbers()
+        _ = self.numbers
         if not self.word or not self.own_card:
             return self.own_card
         best = best_guarantee(self.own_card).get("standing")
@@ -183,9 +183,10 @@ class OpenedRun:
         if self.word:
             warnings.warn(self.reserve.replace("This", "this", 1), PrivacyWarning, 3)
 
+    @cached_property
     def numbers(self) -> list[Number]:
         """Every guarantee of the card beside what its ledger gives; raises `Changed` where one is another."""
-        return self._all_numbers
+        return self._numbers(self.own_card["guarantees"]) if self.own_card else []
 
     def mark_verified(self) -> None:
         """Keep in a file of its own, signed, that the numbers of this very received run were recomputed here."""
@@ -193,10 +194,6 @@ class OpenedRun:
         signature = signature_of(_KIND, files)
         if self.word and signature is not None:
             write_text(self.folder / VERIFIED, json_text({"files": files, "signature": signature}))
-
-    @cached_property
-    def _all_numbers(self) -> list[Number]:
-        return self._numbers(self.own_card["guarantees"]) if self.own_card else []
 
     def _numbers(self, rows: Sequence[Mapping[str, Any]]) -> list[Number]:
         """Guarantees of the card beside those of its ledger; a card alone has its mechanisms, without their facts."""

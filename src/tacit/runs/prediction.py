@@ -126,7 +126,7 @@ class LoadedModel:
         if isinstance(rows, Mapping):
             if self.schema is None:
                 hint = "Columns by name belong to a table of one's own; give an array of features."
-                raise check.fail("rows", f"an array of shape (rows, {self._said})", "columns", hint)
+                raise check.fail("rows", f"an array of shape {_rows_of(self._shape)}", "columns", hint)
             return self.schema.encode({name: np.asarray(values) for name, values in rows.items()}, toml=True)
         if isinstance(self._made_by, HashedText):
             return self._made_by.of(rows)
@@ -170,10 +170,6 @@ class LoadedModel:
     def __repr__(self) -> str:
         return f"LoadedModel({str(self.folder)!r}, {self.task}, features={self.n_features_in_})"
 
-    @property
-    def _said(self) -> str:
-        return ", ".join(map(str, self._shape))
-
     def _outputs(self, rows: Any) -> np.ndarray:
         return self._predict(self.features(rows))
 
@@ -185,7 +181,7 @@ class LoadedModel:
             raise check.fail("rows", "numbers", "other values", "Give the table's columns by name.") from None
         if array.shape[1:] != shape or not len(array) or (self._codes and array.dtype.kind != "i"):
             kind = "integers" if self._codes else "numbers"
-            raise check.fail("rows", f"{kind} of shape (rows, {', '.join(map(str, shape))})", array.shape)
+            raise check.fail("rows", f"{kind} of shape {_rows_of(shape)}", array.shape)
         if not np.isfinite(array).all():
             raise check.fail("rows", "finite numbers", "NaN or inf among them")
         return array
@@ -197,10 +193,14 @@ class LoadedModel:
             except (ValueError, OSError, EOFError):
                 raise check.fail("FILE", "a NumPy file of numbers", str(file)) from None
         if self.schema is None:
-            hint = f"Of this run it holds an array of shape (rows, {self._said})."
+            hint = f"Of this run it holds an array of shape {_rows_of(self._shape)}."
             raise check.fail("FILE", "an existing .npy file for a run on no table of one's own", str(file), hint)
         file = table_file(file)
         return read_columns(file, None if is_parquet(file) else self.form)
+
+
+def _rows_of(shape: Sequence[int]) -> str:
+    return f"(rows, {', '.join(map(str, shape))})"
 
 
 def load(run: str | os.PathLike[str], *, trust_code: bool = False) -> LoadedModel:

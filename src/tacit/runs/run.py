@@ -48,7 +48,7 @@ from tacit.runs.open_run import check_texts, open_run
 from tacit.runs.prediction import write_preprocessing
 from tacit.runs.privileged_attacks import attack_model
 from tacit.runs.resumption import SavedLedger, keep_trained, trained_model
-from tacit.runs.run_budget import NONE, RunBudget, read_budget
+from tacit.runs.run_budget import NONE, UNTRACKED, RunBudget, read_budget
 from tacit.runs.run_signature import (
     CARD,
     CHECKPOINT,
@@ -381,8 +381,8 @@ def _begin(ledger: Ledger, config: Config, dataset: Dataset, charged: RunBudget)
     ledger.assume(PUBLIC_SIZE if config.public_size is None else DECLARED_SIZE)
     if config.public_size is None:
         ledger.leave_places()
-    if charged.sentence():
-        ledger.assume(charged.sentence())
+    if charged.dataset is None:
+        ledger.assume(UNTRACKED)
     if dataset.features is not None:
         ledger.assume(dataset.features.sentence)
     if config.unsafe_delta:

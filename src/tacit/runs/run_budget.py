@@ -129,10 +129,6 @@ class RunBudget:
         else:
             self.dataset.check_left(config.name)
 
-    def sentence(self) -> str:
-        """The assumption of a run that is not charged; empty for one that is."""
-        return "" if self.dataset is not None else UNTRACKED
-
     def cover(self, ledger: Ledger) -> None:
         """Reserve what `ledger` holds, before any of it runs; nothing without a data set."""
         if self.reservation is not None:
