@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tacit import check
 from tacit.accounting import Account, Ledger, Result
 from tacit.audit import AuditResult
+from tacit.audit.evidence import CanaryEvidence
 from tacit.relation import unit_in_words
 from tacit.reports import words
 from tacit.serialization import json_text, plain_values, write_text
@@ -58,6 +59,8 @@ class Card:
         settings: what the run was configured with, single values only.
         versions: of the programs that ran.
         wall_seconds: from start to card, by `coarse_seconds`.
+        evidence: what canaries in the first steps found; a sentence why there are none, "" where none were asked for.
+        without_noise: attack -> the epsilon that it finds in the same training without privacy, where it was measured.
         about: data, owner, contact, purpose, date and more, by the names of `tacit.statement.Subject`.
 
     Raises:
@@ -82,6 +85,8 @@ class Card:
     title: str = "Privacy card"
     measure: str = "accuracy"
     about: Mapping[str, Any] = field(default_factory=dict)
+    evidence: CanaryEvidence | str = ""
+    without_noise: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check.choice("measure", self.measure, words.MEASURES)
@@ -127,7 +132,9 @@ def card_table(card: Card) -> dict[str, Any]:
             "guarantees": [result.row() for result in card.account.results],
             "refused": [{"accountant": name, "why": why} for name, why in card.account.refused],
             "checked": None if card.account.checked is None else card.account.checked.row(),
-            "audits": [_audit_row(card, audit) for audit in card.audits],
+            "audits": [_audit_row(card, audit) for audit in _every(card)],
+            "evidence": card.evidence if isinstance(card.evidence, str) else card.evidence.row(),
+            "without_noise": dict(card.without_noise),
             "leaks": list(card.leaks),
             "training_curve": {name: list(values) for name, values in card.training_curve.items()},
             "settings": dict(card.settings),
@@ -169,6 +176,11 @@ def _audit_row(card: Card, audit: AuditResult) -> dict[str, Any]:
         "detectable_epsilon": audit.detectable_epsilon,
         "refutes": refuted(card, audit),
     }
+
+
+def _every(card: Card) -> tuple[AuditResult, ...]:
+    """The audits of a card, that of its canaries first."""
+    return (*(() if isinstance(card.evidence, str) else (card.evidence.result,)), *card.audits)
 
 
 _CARD_OF_PAGE = re.compile(rb'<meta name="card" content="sha256-([0-9a-f]{64})">')
@@ -233,7 +245,7 @@ def environment() -> Environment:
 def _context(card: Card) -> dict[str, Any]:
     protected = unit_in_words(card.ledger.unit, str(card.about.get("unit", "")))
     sentence, detail = words.headline(card.account.results, card.ledger.unit)
-    results = words.by_trust(card.account.results)
+    results, audits = words.by_trust(card.account.results), _every(card)
     standing = results[0].tradeoff.standing if results else None
     telling = [result for result in results if words.says_something(result)]
     drawn = [result for result in results if result is results[0] or result.advantage < words.TRIVIAL_ADVANTAGE]
@@ -244,7 +256,7 @@ def _context(card: Card) -> dict[str, Any]:
         "checked": words.checked(card.account.checked and card.account.checked.row()),
         "number": words.headline_number(card.account.results),
         "guaranteed": words.guarantee(results),
-        "found": words.strongest(card.audits),
+        "found": words.strongest(audits),
         "known": words.known_by_kind(card.ledger.facts, card.ledger.assumptions),
         "filed": filed(card.about),
         "terms": words.terms(card.account.results, protected),
@@ -257,19 +269,30 @@ def _context(card: Card) -> dict[str, Any]:
         "neighbours": words.NEIGHBOURS[card.ledger.relation].format(unit=card.ledger.unit),
         "informative": [_guarantee(result, best=result is results[0]) for result in telling],
         "others": [_guarantee(result) for result in results if result not in telling],
-        "audits": [_audit(card, audit) for audit in card.audits],
-        "together": words.together([audit.confidence for audit in card.audits]),
+        "audits": [_audit(card, audit) for audit in audits],
+        "together": words.together([audit.confidence for audit in audits]),
+        "canaries": None if isinstance(card.evidence, str) else card.evidence,
+        "powers": _powers(card),
         "meaning": words.MEANING,
         "against": words.told_against(card.metrics, card.measure),
         "measure": words.MEASURES[card.measure],
         "not_a_bound": words.NOT_A_BOUND,
-        "legend": _legend(drawn, card.audits),
+        "legend": _legend(drawn, audits),
         "figures": _figures(drawn, card),
-        "said_of_figures": said_of_figures([result.tradeoff for result in drawn], card.audits),
+        "said_of_figures": said_of_figures([result.tradeoff for result in drawn], audits),
         "shares": words.SHARES,
         "calibration": card.calibration,
         "left_out": [result.tradeoff.source for result in results if result not in drawn],
     }
+
+
+def _powers(card: Card) -> list[tuple[str, bool]]:
+    """(sentence, whether it is red): whether each attack could have refuted the claim."""
+    rows = words.powers(card.audits, card.without_noise, card.account.results, card.wall_seconds)
+    if isinstance(card.evidence, str):
+        return [*([(card.evidence, False)] if card.evidence else []), *rows]
+    bad = card.evidence.refuted or not card.evidence.could_refute
+    return [(words.canary_sentence(card.evidence), bad), *rows]
 
 
 def said_of_figures(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult]) -> str:
@@ -347,8 +370,8 @@ def _figures(drawn: Sequence[Result], card: Card) -> dict[str, Any]:
     tradeoffs = [result.tradeoff for result in drawn]
     curve = card.training_curve
     return {
-        "errors": Markup(errors_svg(tradeoffs, card.audits)),
-        "detections": Markup(detections_svg(tradeoffs, card.audits)),
+        "errors": Markup(errors_svg(tradeoffs, _every(card))),
+        "detections": Markup(detections_svg(tradeoffs, _every(card))),
         "calibration": Markup(calibration_svg(shares)) if shares else None,
         "training": Markup(training_svg(curve, measure=card.measure)) if any(curve.values()) else None,
     }
@@ -385,5 +408,5 @@ def _lines(card: Card) -> Iterator[str]:
             yield sentence
     if card.leaks:
         yield words.reserve(card.leaks)
-    bound, detail = words.strongest(card.audits)
+    bound, detail = words.strongest(_every(card))
     yield f"Strongest attack: {bound} {detail}."

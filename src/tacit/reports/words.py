@@ -12,6 +12,7 @@ from typing import Any
 from tacit import check
 from tacit.accounting import ACCOUNTANTS, FACTS, Fact, How, Ledger, Result
 from tacit.audit import AuditResult
+from tacit.audit.evidence import SIMULATED, CanaryEvidence
 from tacit.relation import Relation
 from tacit.standing import Standing, downward, leakage, nearest, upward
 
@@ -244,6 +245,45 @@ def strongest(audits: Sequence[AuditResult]) -> tuple[str, str]:
         f"strongest of {len(audits)}; could have detected ε {upward(best.detectable_epsilon, 3)}"
     )
     return f"ε ≥ {downward(best.epsilon_lower, 3)}", detail
+
+
+def canary_sentence(evidence: CanaryEvidence) -> str:
+    """What canaries found in the first steps of a run, their monitors first, and what they would have noticed."""
+    passed = ", ".join(f"{name} {'passed' if each else 'FAILED'}" for name, each in evidence.monitors.items())
+    shares = ", and in ".join(f"{percent(share)} {copy}" for copy, share in evidence.power.items())
+    could = "could" if evidence.could_refute else "could not"
+    found = evidence.result
+    return (
+        f"The first {evidence.steps:,} of {evidence.total:,} steps, repeated with canaries. Monitors: {passed}. "
+        f"{found.members + found.non_members:,} canaries, about half of them trained on, found ε ≥ "
+        f"{downward(found.epsilon_lower, 3)} where these steps allow ε ≤ {upward(evidence.epsilon, 3)}. Of simulated "
+        f"runs, {SIMULATED} each, they refute that bound in {shares}: they {could} have refuted the claim."
+    )
+
+
+def powers(
+    audits: Sequence[AuditResult], without_noise: Mapping[str, float], results: Sequence[Result], seconds: float
+) -> list[tuple[str, bool]]:
+    """(sentence, whether it could not have refuted the claim) of each attack on records.
+
+    Args:
+        audits: of attacks on records.
+        without_noise: attack -> the epsilon that it finds in the same training without privacy.
+        results: of the accountants; the best of them is the claim.
+        seconds: that one more training takes, at most.
+    """
+    rows = []
+    for audit in audits:
+        found = without_noise.get(audit.attack)
+        if found is None or not results:
+            told = "what it finds without noise could not be measured here: it takes one more training"
+            rows.append((f"{audit.attack}: {told}{f', up to {duration(seconds)}' if seconds else ''}.", False))
+            continue
+        weak = found <= by_trust(results)[0].epsilon
+        verdict = "no more than is claimed: it could not have refuted the claim" if weak else "more than is claimed"
+        told = f"of the same training without clipping and noise it finds ε ≥ {downward(found, 3)}, {verdict}"
+        rows.append((f"{audit.attack}: {told}.", weak))
+    return rows
 
 
 def reserve(leaks: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ from tacit.reports import audit_files
 from tacit.runs.audited_training import Training, check_settings, training_of
 from tacit.runs.builders import dataset_of, differences, network_of, optimizer_of, scheduler_of
 from tacit.runs.canaries import CanaryLane, LaneMonitors
-from tacit.runs.config import Config
+from tacit.runs.config import CANARIES, Config
 from tacit.runs.features import featured
 from tacit.runs.held_out import trained_on
 from tacit.runs.methods import Job, method_of
@@ -98,7 +98,11 @@ def audit_run(
     dataset, ledger = trained_on(config, featured(config, dataset_of(config, data_dir), folder), folder), opened.ledger
     claim = claim_of(ledger)
     why_not = _why_not_repeated(config, dataset, opened)
-    names = list(attacks) if attacks is not None else [*(() if why_not else (WHITE_BOX,)), *config.attacks]
+    names = (
+        list(attacks)
+        if attacks is not None
+        else [*(() if why_not else (WHITE_BOX,)), *(name for name in config.attacks if name != CANARIES)]
+    )
     privileged = PrivilegedAttacks(config, dataset, folder, check.count("shadows", shadows, minimum=2), on_progress)
     targets = [(method_of(config).load(Job(config, dataset, ledger, folder)), folder)]
     results, shared = [], {}
@@ -252,7 +256,30 @@ def white_box(
     run = open_run(folder)
     check_settings(config, dataset, run.own_card, training)
     records = run.execution
-    known = records[-1] if records else ExecutionRecord.of(nn.Module(), **config.execution)
+    known = records[-1] if records else None
+    return canary_scores(config, dataset, training, known, canaries=canaries, on_progress=on_progress)
+
+
+def canary_scores(
+    config: Config,
+    dataset: Dataset,
+    training: Training,
+    known: ExecutionRecord | None = None,
+    *,
+    canaries: int,
+    on_progress: Progress,
+) -> WhiteBox:
+    """One training with half of the canaries among the records, and the score of each.
+
+    Args:
+        config: of the run.
+        dataset: of the run.
+        training: what is repeated.
+        known: by what it is computed; the settings of `config` by default.
+        canaries: how many, >= 2.
+        on_progress: called with (stage, done, total).
+    """
+    known = known or ExecutionRecord.of(nn.Module(), **config.execution)
     monitors = LaneMonitors(
         training.noise_multiplier,
         training.sample_rate,

@@ -42,6 +42,8 @@ CHOICES = {
     "precision": ("float32", "bfloat16"),
 }
 TEST_RECORDS = ("public", "private")
+CANARIES = "canaries"
+"""The attack on canaries in the first steps of a run, in the same process."""
 _OPTIONAL_COUNTS = {"max_physical_batch_size": 1, "checkpoint_every": 1, "init_seed": 0, "unsafe_seed": 0}  # minima
 _MOST_EPOCHS = 1e9
 AUTO = "auto"
@@ -112,7 +114,9 @@ class Config:
         "What private test records pay for a test result with noise; 0 for none. By default the epsilon of the "
         "training, and 0 in a run that a registry is charged for.",
     )
-    attacks: tuple[str, ...] = setting(("loss_threshold",), "Attack to run on the model.")
+    attacks: tuple[str, ...] = setting(
+        (CANARIES, "loss_threshold"), "Attack to run: canaries in the first steps, or one on the model."
+    )
     confidence: float = setting(0.95, "Of the attacks' bounds, in (0, 1).")
     init_seed: int = setting(0, "Public seed of the initial weights, which are data independent.")
     unsafe_seed: int | None = setting(None, "Seed sampling and noise: reproducible, not private.")
@@ -157,7 +161,7 @@ class Config:
             if not isinstance(getattr(self, name), tuple):
                 raise check.fail(name, "a list", getattr(self, name))
         for attack in self.attacks:
-            check.choice("attack", attack, ATTACKS)
+            check.choice("attack", attack, (CANARIES, *ATTACKS))
         if self.section("validation").type != "none" and self.method not in _LOOPS:
             raise check.fail("method", "gradient beside private validation", self.method)
         if self.public_size is not None and self.method not in _LOOPS:

@@ -44,7 +44,7 @@ from tacit.errors import InvalidInput
 from tacit.gradients import ClippedSum
 from tacit.relation import Relation
 from tacit.runs.builders import loss_of, network_of
-from tacit.runs.config import Config
+from tacit.runs.config import CANARIES, Config
 from tacit.runs.methods.base import Predict, Progress
 from tacit.runs.open_run import open_run
 from tacit.runs.run_signature import MODEL
@@ -59,7 +59,7 @@ def attack_model(
     claim: TradeOff | None,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> tuple[AuditResult, ...]:
-    """Every attack of `config`: training records are the members, held-out records the non-members.
+    """Every attack of `config` on records: training records are the members, held-out records the non-members.
 
     Args:
         config: names the attacks, delta, relation and confidence.
@@ -68,11 +68,11 @@ def attack_model(
         claim: trade-off function that the ledger proves; None without one.
         on_progress: called with (stage, done, total).
     """
-    results = []
-    for done, name in enumerate(config.attacks):
-        on_progress("attacks", done, len(config.attacks))
+    results, names = [], [name for name in config.attacks if name != CANARIES]
+    for done, name in enumerate(names):
+        on_progress("attacks", done, len(names))
         results.append(audit_result(scores_of(name, dataset, predict), config, claim))
-        on_progress("attacks", done + 1, len(config.attacks))
+        on_progress("attacks", done + 1, len(names))
     return tuple(results)
 
 

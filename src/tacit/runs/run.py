@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +27,7 @@ from tacit.reports import Card, coarse_seconds, write_card
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import calibration_of, constant_test, decision_metrics, metric_of
+from tacit.runs.default_evidence import StepClock, canary_evidence
 from tacit.runs.features import featured
 from tacit.runs.folders import write_statement
 from tacit.runs.followers import join
@@ -43,7 +44,7 @@ from tacit.runs.held_out import (
     told_exactly,
 )
 from tacit.runs.methods import Job, choose_method, method_of
-from tacit.runs.methods.base import Method, Progress
+from tacit.runs.methods.base import Method, Predict, Progress
 from tacit.runs.open_run import check_texts, open_run
 from tacit.runs.prediction import write_preprocessing
 from tacit.runs.privileged_attacks import attack_model
@@ -222,18 +223,24 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
             save_model(dataset.features, folder / FEATURES)
         job.sign()
     with job.ledger.planned():  # The configuration was there before the first release.
-        trained = trained_model(job, method)
+        clock = StepClock(on_progress)
+        trained = trained_model(replace(job, on_progress=clock), method)
     job.ledger.save(folder / "ledger.json")
     config = trained.config or config
     if trained.config is not None:
         write_text(folder / "config.json", json_text(config.settings()))
         job.sign()  # What follows may take minutes: killed in them, the search goes on.
     keep_trained(job, method, trained)
-    baseline = method.nonprivate_baseline(job) if job.measures_test else ()
+    nonprivate: list[Predict] = []
+    unprotected = replace(job, keep_baseline=nonprivate.append)
+    baseline = method.nonprivate_baseline(unprotected) if job.measures_test else ()
     on_progress("accounting", 0, 1)
     answers = account(job.ledger, delta=config.delta, check_brackets=find_spec("flint") is not None)
     on_progress("accounting", 1, 1)
-    audits = attack_model(config, dataset, trained.predict, claim_of(job.ledger), on_progress)
+    claim = claim_of(job.ledger)
+    evidence = canary_evidence(config, dataset, job.ledger, clock.per_step, on_progress)
+    audits = attack_model(config, dataset, trained.predict, claim, on_progress)
+    attacked = [result for predict in nonprivate for result in attack_model(config, dataset, predict, claim)]
     predicted = trained.predict(dataset.x_test)
     found, held_out = _test_metrics(job, predicted, answers, charged=charged, seen=seen)
     card = Card(
@@ -254,6 +261,8 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         ledger=job.ledger,
         leaks=dataset.leaks,
         audits=audits,
+        evidence=evidence,
+        without_noise={result.attack: result.epsilon_lower for result in attacked},
         training_curve={
             "private": [row["test"] for row in trained.history if job.measures_test],
             "nonprivate": [row["test"] for row in baseline],

@@ -43,6 +43,7 @@ class Job:
         checkpoints: whether a method that keeps checkpoints does so for this run.
         measures_test: whether results on the test records may be measured and kept while it trains: they are public.
         holdout: private validation records, which are none of `dataset`.
+        keep_baseline: takes the predictions of the same training without privacy, which attacks are measured on.
     """
 
     config: Config
@@ -57,6 +58,7 @@ class Job:
     checkpoints: bool = True
     measures_test: bool = True
     holdout: PrivateHoldout | None = None
+    keep_baseline: Callable[[Predict], None] = lambda predict: None
 
     def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
         """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""

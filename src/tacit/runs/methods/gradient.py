@@ -154,7 +154,7 @@ class Gradient(Method[GradientSettings]):
         """The same training without clipping and noise."""
         dataset = job.dataset
         model, optimizer, scheduler = self._parts(_without_privacy(job))
-        return fit_nonprivate(
+        history = fit_nonprivate(
             model,
             dataset.x_train,
             targets_of(dataset),
@@ -169,6 +169,8 @@ class Gradient(Method[GradientSettings]):
             precision=job.config.precision,
             callbacks=[Functions(on_step=lambda done, total: job.on_progress("non-private baseline", done, total))],
         )
+        job.keep_baseline(predictor(model, dataset))
+        return history
 
     def load(self, job: Job) -> Predict:
         """The network of the run in `job.folder`."""

@@ -84,7 +84,12 @@ class Perturbation(Method[PerturbationSettings]):
         model = LogisticRegression(max_iter=300, class_weight=_class_weight(job))
         model.fit(_rows(dataset.x_train), dataset.y_train, dataset.weights)
         job.on_progress("non-private baseline", 1, 1)
-        return [{"test": metric_of(dataset)(model.predict_proba(_rows(dataset.x_test)), dataset.y_test)}]
+
+        def predict(inputs: np.ndarray) -> np.ndarray:
+            return model.predict_proba(_rows(inputs))
+
+        job.keep_baseline(predict)
+        return [{"test": metric_of(dataset)(predict(dataset.x_test), dataset.y_test)}]
 
     def load(self, job: Job) -> Predict:
         """The released model of the run in `job.folder`."""

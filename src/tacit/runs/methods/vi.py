@@ -114,7 +114,9 @@ class Variational(Method[VariationalSettings]):
             **self._common(job),
         )
         job.on_progress("non-private baseline", 1, 1)
-        return [{"test": metric_of(dataset)(_predictor(found.posterior)(dataset.x_test), dataset.y_test)}]
+        predict = _predictor(found.posterior)
+        job.keep_baseline(predict)
+        return [{"test": metric_of(dataset)(predict(dataset.x_test), dataset.y_test)}]
 
     def load(self, job: Job) -> Predict:
         """The posterior prediction of the run in `job.folder`."""

@@ -1,0 +1,109 @@
+"""Every run is audited by canaries in its first steps, and its card says whether they could have refuted the claim."""
+
+import json
+import re
+
+import pytest
+
+import tacit.runs.audits as audits
+from tacit.accounting import Ledger
+from tacit.runs import read_config, train
+from tacit.runs.builders import dataset_of
+from tacit.runs.default_evidence import StepClock, canary_evidence
+
+SETTINGS = {"epochs": 4.0, "noise_multiplier": 1.6, "epsilon": None}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tacit.runs.default_evidence._SECONDS", 1e9)  # However busy the machine is.
+        return train(read_config("digits", SETTINGS), out=tmp_path_factory.mktemp("evidence") / "run")
+
+
+def evidence_of(run, seconds=1e-3, **changes):
+    config = read_config("digits", SETTINGS | changes)
+    ledger = Ledger.load(run.folder / "ledger.json")
+    return canary_evidence(config, dataset_of(config, None), ledger, seconds, lambda *_: None)
+
+
+def test_canaries_of_the_first_steps_stand_first_on_the_card_with_their_power(run):
+    card = json.loads((run.folder / "card.json").read_text())
+    found = card["evidence"]
+    assert (found["steps"], found["total"]) == (22, 45)
+    assert found["monitors"] == {"noise": True, "sampler": True}
+    assert not found["refuted"]
+    assert found["power"]["without noise"] == 1.0
+    assert found["epsilon_lower"] < found["claim_epsilon"] < card["guarantees"][0]["epsilon"]
+    assert card["audits"][0]["attack"] == "canaries in 22 steps"
+    page = (run.folder / "card.html").read_text()
+    first = page[: page.index("<details>")]
+    assert "The first 22 of 45 steps, repeated with canaries. Monitors: noise passed, sampler passed." in first
+    assert "refute the claim of the first" not in page
+
+
+def test_an_attack_that_finds_no_more_without_noise_than_is_claimed_is_told_in_red(run):
+    card = json.loads((run.folder / "card.json").read_text())
+    claimed = min(row["epsilon"] for row in card["guarantees"] if row["standing"] == "proven")
+    assert card["without_noise"]["loss_threshold"] <= claimed
+    red = re.findall(r'<li class="bad">([^<]*)</li>', (run.folder / "card.html").read_text())
+    assert len(red) == 2 - card["evidence"]["could_refute"]
+    told = red[-1]
+    assert told.startswith("loss_threshold: of the same training without clipping and noise")
+    assert told.endswith("it could not have refuted the claim.")
+
+
+def test_a_training_with_less_noise_than_is_claimed_is_refuted(run, monkeypatch):
+    right = audits.fit
+
+    def broken(*given, noise_multiplier, **settings):
+        return right(*given, noise_multiplier=0.4 * noise_multiplier, **settings)
+
+    monkeypatch.setattr(audits, "fit", broken)
+    found = evidence_of(run)
+    assert found.refuted
+    assert not found.monitors["noise"]
+    assert found.result.refutes(found.claim)
+
+
+def test_the_clock_counts_the_steps_alone(monkeypatch):
+    times = iter([5.0, 100.0, 101.0, 103.0, 200.0])
+    monkeypatch.setattr("tacit.runs.default_evidence.time.perf_counter", lambda: next(times))
+    seen = []
+    clock = StepClock(lambda *given: seen.append(given))
+    for stage, done in (
+        ("data", 1),
+        ("private training", 1),
+        ("private training", 2),
+        ("private training", 4),
+        ("x", 1),
+    ):
+        clock(stage, done, 4)
+    assert clock.per_step == 1.0
+    assert len(seen) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"attacks": ("loss_threshold",)}, ""),
+        ({"unsafe_seed": 1}, "no seeded run"),
+        ({"sampling": {"type": "shuffled"}}, "tacit audit RUN takes more kinds"),
+        ({"clip": {"type": "automatic"}}, "automatic clipping"),
+        ({"seconds": 3.0}, "could not be measured: 22 steps with them take about 1 min 6 s"),
+    ],
+    ids=str,
+)
+def test_a_run_without_canaries_says_why(run, changes, said):
+    found = evidence_of(run, **changes)
+    assert isinstance(found, str)
+    assert said in found
+    assert bool(said) == bool(found)
+
+
+def test_a_training_that_fails_on_canaries_leaves_the_run(run, monkeypatch):
+    def failing(*given, **settings):
+        raise RuntimeError("a model that takes no zeros")
+
+    monkeypatch.setattr(audits, "fit", failing)
+    assert evidence_of(run) == "Canaries could not be measured: the training with them ended in RuntimeError."
