@@ -19,6 +19,7 @@ from tacit.errors import Refused
 from tacit.gradients.inputs import Loss
 from tacit.noise import Stream
 from tacit.standing import Standing
+from tacit.training.augmentation import Augment, mean_of_copies
 from tacit.training.callbacks import Callback, Row
 from tacit.training.data import batch_size_of, check_callbacks, check_scheduler, validate_inputs
 from tacit.training.execution_record import ExecutionRecord, check_same_run, plan_in_words, run_fingerprint
@@ -87,6 +88,8 @@ def fit(
     device: str | torch.device | None = None,
     public: Mapping[str, object] | None = None,
     distributed: bool = False,
+    augmentations: int = 1,
+    augment: Augment | None = None,
     **named: Unpack[PlanFields],
 ) -> Fit:
     """Train `model` in place by DP-SGD (or DP-Adam, by the optimizer given) and record every step in the ledger.
@@ -127,6 +130,11 @@ def fit(
         distributed: this process is one of the initialised process group, as in `make_private`: each holds all records
             and the whole model, and clips its part of a batch. Rank 0 evaluates and writes the checkpoint. Not with
             `holdout`, and by the eager engine.
+        augmentations: K, copies of each record in a step; their gradients are averaged before the clip, so that the
+            record counts once and costs what it costs without them. Takes K times the computation.
+        augment: a function or module that makes the copies, called K times in a step: `augment(inputs)` gives other
+            rows of the rows of a batch, (batch, ...), each of its own row, public values and draws alone, which the
+            record types check with the model. It keeps nothing from call to call. By the eager engine.
         **named: fields of `PlanOptions`, in place of those of `options`.
 
     Returns:
@@ -155,114 +163,121 @@ def fit(
     """
     options = options_of(options, named, fit)
     options = with_units(options, inputs)
-    options = replace(options, batch_size=batch_size_of(inputs, options.batch_size, options.sample_rate))
-    ranks = Ranks() if distributed else None
-    check_processes(model, 1 if ranks is None else ranks.size)
-    if ranks is not None:
-        options = _checked_for_ranks(options, holdout)
-    records, count = validate_inputs(
-        model, inputs, targets, loss, optimizer, options.precision, device, list((public or {}).values())
-    )
-    callbacks = check_callbacks(callbacks)
-    schedule = check_scheduler(optimizer, scheduler, scheduler_per)
-    identity, saved = file_identity(checkpoint), open_checkpoint(checkpoint, resume)
-    ledger = (ledger if ledger is not None else Ledger()) if ranks is None else ranks.ledger(ledger)
-    before = saved.before if saved is not None else ledger.copy()
-    plan = resolve_plan(options, count, before)
-    fingerprint = run_fingerprint(plan, model, optimizer, schedule, callbacks)
-    if holdout is not None:
-        fingerprint["holdout"] = holdout.identity()
-        if checkpoint is not None and plan.sampling.type not in ("poisson", "grouped_poisson"):
-            raise check.fail("sampling", "poisson for a run with a holdout and a checkpoint", plan.sampling.type)
-    if saved is not None:
-        check_same_run(saved, plan, fingerprint)
-    if ranks is not None:
-        ranks.replicate(model)
-        ranks.check_same(plan_in_words(plan) | {"checkpoint": "none" if saved is None else f"of step {saved.step}"})
-    run = start_run(options, plan, ledger, stream, ranks, goes_on=saved is not None)
-    if holdout is not None and saved is None:
-        _reserve_holdout(run, holdout)
-    update = PrivateUpdate(
-        model,
-        optimizer,
-        loss,
-        plan.clip,
-        plan.expected_batch_size,
-        options.engine,
-        run.stream,
-        options.max_physical_batch_size,
-        run.correlation,
-    )
-    run.cover_rounding(update.slack)
-    update.full_precision = options.precision == "float32"
-    checks = FitChecks(ledger, model, loss, (inputs, targets), public, optimizer, records.doubt)
-    note_processes(run)
-    evaluate = checks.watched(_with_holdout(evaluate, holdout), callbacks)
-
-    def step() -> None:
-        batch = run.issue()
-        x, y = records.batch(batch)
-        with computed_in(model, options.precision):
-            checks.before_release(run.taken + 1, x, y)
+    if augment is not None and options.engine not in ("auto", "eager"):
+        raise check.fail("engine", "eager with augment", options.engine, "A recording would repeat its draws.")
+    with mean_of_copies(model, loss, augment, augmentations) as loss:
+        options = replace(options, batch_size=batch_size_of(inputs, options.batch_size, options.sample_rate))
+        ranks = Ranks() if distributed else None
+        check_processes(model, 1 if ranks is None else ranks.size)
         if ranks is not None:
-            with computed_in(model, options.precision):
-                total, norms = update.summed(x, y, unit_ids_of(batch), run.drawn(batch))
-            update.apply(run.release(batch, total, norms))
-            checks.released()
-            return
-        if run.stream.secure and unit_ids_of(batch) is None:
-            # A seeded run repeats itself bit by bit, and must not follow a clock.
-            update.choose_engine(x, y, run.left)
-        noise = run.charge(batch)
-        # The first-batch check compares with float64: in full precision, where rounding hides nothing.
-        update.check_first_batch(x, y)
-        with computed_in(model, options.precision):
-            update(x, y, noise, unit_ids_of(batch), run.monitor)
-        run.monitor.taken()
-        checks.released()
-
-    loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, callbacks)
-    loop.stop_at_budget = stop_at_budget
-    loop.ranks = ranks
-    loop.spent = partial(
-        _epsilon_so_far, ledger, accounting.accountant(options.accountant).rough(), options.reported_delta
-    )
-    if checkpoint is not None:
-        epoch = max(1, round(1 / plan.sample_rate))
-        every = epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)
-        writer = CheckpointWriter(checkpoint, every, identity, before, fingerprint, run, update, loop, holdout)
+            options = _checked_for_ranks(options, holdout)
+        records, count = validate_inputs(
+            model, inputs, targets, loss, optimizer, options.precision, device, list((public or {}).values())
+        )
+        callbacks = check_callbacks(callbacks)
+        schedule = check_scheduler(optimizer, scheduler, scheduler_per)
+        identity, saved = file_identity(checkpoint), open_checkpoint(checkpoint, resume)
+        ledger = (ledger if ledger is not None else Ledger()) if ranks is None else ranks.ledger(ledger)
+        before = saved.before if saved is not None else ledger.copy()
+        plan = resolve_plan(options, count, before)
+        fingerprint = run_fingerprint(plan, model, optimizer, schedule, callbacks)
+        if augment is not None:
+            fingerprint["augmentations"] = str(augmentations)
+        if holdout is not None:
+            fingerprint["holdout"] = holdout.identity()
+            if checkpoint is not None and plan.sampling.type not in ("poisson", "grouped_poisson"):
+                raise check.fail("sampling", "poisson for a run with a holdout and a checkpoint", plan.sampling.type)
         if saved is not None:
-            writer.restore(saved)
-            checks.restored()
-        loop.save = writer.save if run.writes else loop.save
-        if not loop.finished:
-            # Before `on_plan` writes anything down: what is written has a checkpoint from which to go on.
-            loop.save(False)
-    for callback in callbacks:
-        callback.on_plan(run.plan)
-    try:
-        loop.run()
-    except BaseException:
-        # Whoever interrupts may have seen the history, and what is raised may follow it; a checkpoint can be resumed.
-        run.open_ended = checkpoint is not None
-        if checkpoint is None and run.taken:
+            check_same_run(saved, plan, fingerprint)
+        if ranks is not None:
+            ranks.replicate(model)
+            ranks.check_same(plan_in_words(plan) | {"checkpoint": "none" if saved is None else f"of step {saved.step}"})
+        run = start_run(options, plan, ledger, stream, ranks, goes_on=saved is not None)
+        if holdout is not None and saved is None:
+            _reserve_holdout(run, holdout)
+        update = PrivateUpdate(
+            model,
+            optimizer,
+            loss,
+            plan.clip,
+            plan.expected_batch_size,
+            options.engine,
+            run.stream,
+            options.max_physical_batch_size,
+            run.correlation,
+        )
+        run.cover_rounding(update.slack)
+        update.full_precision = options.precision == "float32"
+        checks = FitChecks(ledger, model, loss, (inputs, targets), public, optimizer, records.doubt, augment)
+        note_processes(run)
+        evaluate = checks.watched(_with_holdout(evaluate, holdout), callbacks)
+
+        def step() -> None:
+            batch = run.issue()
+            x, y = records.batch(batch)
+            with computed_in(model, options.precision):
+                checks.before_release(run.taken + 1, x, y)
+            if ranks is not None:
+                with computed_in(model, options.precision):
+                    total, norms = update.summed(x, y, unit_ids_of(batch), run.drawn(batch))
+                update.apply(run.release(batch, total, norms))
+                checks.released()
+                return
+            if run.stream.secure and unit_ids_of(batch) is None:
+                # A seeded run repeats itself bit by bit, and must not follow a clock.
+                update.choose_engine(x, y, run.left)
+            noise = run.charge(batch)
+            # The first-batch check compares with float64: in full precision, where rounding hides nothing.
+            update.check_first_batch(x, y)
+            with computed_in(model, options.precision):
+                update(x, y, noise, unit_ids_of(batch), run.monitor)
+            run.monitor.taken()
+            checks.released()
+
+        loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, callbacks)
+        loop.stop_at_budget = stop_at_budget
+        loop.ranks = ranks
+        loop.spent = partial(
+            _epsilon_so_far, ledger, accounting.accountant(options.accountant).rough(), options.reported_delta
+        )
+        if checkpoint is not None:
+            epoch = max(1, round(1 / plan.sample_rate))
+            every = epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)
+            writer = CheckpointWriter(checkpoint, every, identity, before, fingerprint, run, update, loop, holdout)
+            if saved is not None:
+                writer.restore(saved)
+                checks.restored()
+            loop.save = writer.save if run.writes else loop.save
+            if not loop.finished:
+                # Before `on_plan` writes anything down: what is written has a checkpoint from which to go on.
+                loop.save(False)
+        for callback in callbacks:
+            callback.on_plan(run.plan)
+        try:
+            loop.run()
+        except BaseException:
+            # Whoever interrupts may have seen the history, and what is raised may follow it; a checkpoint goes on.
+            run.open_ended = checkpoint is not None
+            if checkpoint is None and run.taken:
+                run.record_plan()
+            raise
+        finally:
+            checks.after_run()
+        if loop.stopped:
             run.record_plan()
-        raise
-    finally:
-        checks.after_run()
-    if loop.stopped:
-        run.record_plan()
-    if holdout is not None:
-        holdout.restore_chosen(model)
-    execution = ExecutionRecord.of(
-        model,
-        engine=update.engine,
-        precision=options.precision,
-        max_physical_batch_size=None if options.max_physical_batch_size == "auto" else options.max_physical_batch_size,
-        scheduler=schedule,
-        scheduler_per=scheduler_per,
-    )
-    return Fit(run.plan, ledger, loop.history, loop.stopped, loop.taken, execution)
+        if holdout is not None:
+            holdout.restore_chosen(model)
+        execution = ExecutionRecord.of(
+            model,
+            engine=update.engine,
+            precision=options.precision,
+            max_physical_batch_size=None
+            if options.max_physical_batch_size == "auto"
+            else options.max_physical_batch_size,
+            scheduler=schedule,
+            scheduler_per=scheduler_per,
+        )
+        return Fit(run.plan, ledger, loop.history, loop.stopped, loop.taken, execution)
 
 
 def _checked_for_ranks(options: PlanOptions, holdout: PrivateHoldout | None) -> PlanOptions:

@@ -20,7 +20,7 @@ from tacit.gradients.inputs import Inputs, Loss
 from tacit.gradients.model_probe import TYPED, ModelProbe, program_of
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback
-from tacit.training.captured import captured_data
+from tacit.training.captured import ReachedState, captured_data
 from tacit.training.guarded_data import MADE_OF_OWN
 from tacit.training.optimizers import update_doubt
 from tacit.training.state_guard import COMPARED, StateGuard
@@ -45,6 +45,7 @@ class FitChecks:
         public: name -> tensor, array or module that `loss` reads and that does not follow the private records.
         optimizer: that of the run.
         doubt: why it is not known that each record is made of its own entries.
+        augment: what makes copies of records in the model's call; None for nothing.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class FitChecks:
         public: Mapping[str, object] | None,
         optimizer: Optimizer,
         doubt: str = "",
+        augment: object = None,
     ):
         self._ledger, self._model, self._loss, self._data = ledger, model, loss, data
         self._probe, self._optimizer = ModelProbe(model), optimizer
         self._guard = StateGuard(model)
         self._unprobed, self._program = False, program_of(model)
+        self._reached, self._counts = ReachedState([augment]), False
         self._draw = random.SystemRandom()
         self._secure = ledger.facts["randomness"].how is How.ENFORCED
         for name, says in _ENFORCED.items():
@@ -99,7 +102,7 @@ class FitChecks:
         self._compare_weights(step)
         anew = len(targets) > 0 and self._is_another_program()
         due = len(targets) > 0 and (anew or self._due(step))
-        if not due and not (len(targets) > 0 and self._probe.unsteady):
+        if not due and not (len(targets) > 0 and self._unsteady()):
             return
         try:
             if not due:
@@ -113,6 +116,11 @@ class FitChecks:
             self.facts.missing(name, says)
         if not tested:
             self._unprobed = self._unprobed or self._probe.times == 0
+
+    def _unsteady(self) -> bool:
+        """Whether the next pass may be another program: the model says so, or what makes the copies keeps something."""
+        self._counts = self._counts or self._reached.changed()
+        return self._counts or self._probe.unsteady
 
     def _is_another_program(self) -> bool:
         """Whether modes, classes, hooks or attributes changed so that another program may run from now on."""
