@@ -171,7 +171,10 @@ def _parts(name: str, value: object) -> Iterator[tuple[str, object]]:
         yield from ((f"{name}[{key!r}]", each) for key, each in value.items())
     elif isinstance(value, list | tuple | set | frozenset):
         yield from ((f"{name}[{place}]", each) for place, each in enumerate(value))
-    elif not isinstance(value, type | str | bytes | int | float | complex | None) and hasattr(value, "__dict__"):
+    elif isinstance(value, type):
+        if is_of_user(value):
+            yield from ((f"{name}.{key}", each) for key, each in vars(value).items() if not key.startswith("__"))
+    elif not isinstance(value, str | bytes | int | float | complex | None) and hasattr(value, "__dict__"):
         if isinstance(value, torch.Generator) or type(value).__name__ == "module":
             return
         dot = f"{name}." if name else ""
