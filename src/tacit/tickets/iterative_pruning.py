@@ -327,7 +327,7 @@ def transferred_ticket(
         y,
         provenance="public",
         source=name,
-        accuracy=lambda network: _accuracy(network, x_test, y_test),
+        accuracy=lambda network: right_answers(network, x_test, y_test) / len(y_test),
         rounds=rounds,
         iterations=iterations,
         patterns=patterns,
@@ -346,7 +346,12 @@ def _without_projection(ticket: Ticket) -> Ticket:
     return replace(ticket, masks=own(dict(ticket.masks)), start=own(dict(ticket.start)))
 
 
-def _accuracy(network: nn.Module, inputs: Tensor, targets: Tensor) -> float:
+def right_answers(model: nn.Module, inputs: Tensor, targets: Tensor) -> int:
+    """How many records `model` classifies right, in evaluation mode."""
+    training = model.training
+    model.eval()
     with torch.no_grad():
-        batches = zip(inputs.split(_ROWS_AT_ONCE), targets.split(_ROWS_AT_ONCE), strict=True)
-        return sum(int((network(x).argmax(1) == y).sum()) for x, y in batches) / len(targets)
+        parts = zip(inputs.split(_ROWS_AT_ONCE), targets.split(_ROWS_AT_ONCE), strict=True)
+        right = sum(int((model(x).argmax(1) == y).sum()) for x, y in parts)
+    model.train(training)
+    return right

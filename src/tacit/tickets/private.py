@@ -28,14 +28,13 @@ from tacit.tickets.budget import (
     spend,
     stopping_mechanism,
 )
+from tacit.tickets.iterative_pruning import right_answers
 from tacit.tickets.pruning import PartSampling, by_magnitude, compact, dense_masks, paper_shares
 from tacit.tickets.ticket import Ticket, count_scores, paper_scores, prunable, solid
 from tacit.tradeoff import Epsilon
 from tacit.training import Callback, Fit, Functions, fit
 
 Data = tuple[Tensor, Tensor]
-# Rows of one forward pass while records are counted.
-_ROWS_AT_ONCE = 8192
 # Splits are numbered by 53 random bits, all that a double of the stream holds.
 _SPLITS = 2**53
 
@@ -290,25 +289,14 @@ class PrivateTicket:
         assert epsilon is not None
         check_thresholds(epsilon)
         ledger.add(stopping_mechanism(epsilon), note="when to stop")
-        records = len(self.selection_data[1])
-        return [PrivateStop(lambda: self._hits(model) - wanted * records, epsilon, self.stream)]
+        data, needed = self.selection_data, wanted * len(self.selection_data[1])
+        return [PrivateStop(lambda: right_answers(model, *data) - needed, epsilon, self.stream)]
 
     def _correct(self, weights: dict[str, Tensor]) -> int:
         """Number of selection records that the released network `weights` classifies right."""
         model = self.build()
         model.load_state_dict(weights, strict=False)
-        return self._hits(model)
-
-    def _hits(self, model: nn.Module) -> int:
-        """Number of selection records that `model` classifies right."""
-        inputs, targets = self.selection_data
-        training = model.training
-        model.eval()
-        with torch.no_grad():
-            parts = zip(inputs.split(_ROWS_AT_ONCE), targets.split(_ROWS_AT_ONCE), strict=True)
-            hits = sum(int((model(x).argmax(1) == y).sum()) for x, y in parts)
-        model.train(training)
-        return hits
+        return right_answers(model, *self.selection_data)
 
     def _partition(self) -> tuple[Sampling, Data]:
         """Sampling of the training batches, and the records for the choice.
