@@ -125,8 +125,7 @@ def find_registry(url: str | Path | None = None) -> Registry | None:
     for folder in (here, *here.parents):
         if (folder / FILE).is_file():
             return Registry(folder / FILE)
-    if latest_count(_id_of_place(here / FILE)):
-        raise InvalidInput(_removed(here / FILE))
+    _check_not_removed(here / FILE)
     return None
 
 
@@ -134,11 +133,8 @@ def _check_not_removed(url: str | Path) -> None:
     if "://" not in str(url):
         path = Path(url).expanduser().resolve()
         if not path.exists() and latest_count(_id_of_place(path)):
-            raise InvalidInput(_removed(path))
-
-
-def _removed(path: Path) -> str:
-    return f"registry must be where it was; {str(path)!r} was removed, and with it what was spent. Restore a copy."
+            hint = "and with it what was spent. Restore a copy."
+            raise InvalidInput(f"registry must be where it was; {str(path)!r} was removed, {hint}")
 
 
 def _id_of_place(path: Path) -> str:
