@@ -35,6 +35,7 @@ QUICK = (
     "tacit doctor models.py:text_model --input-shape 256 --vocabulary 10000 --fix",
     "tacit reproduce improved-accounting/table-1 --quick",
     "tacit reproduce input-perturbation/counter-examples",
+    "tacit reproduce lottery-ticket/choice",
     "tacit reproduce",
     "tacit train --help",
     "python -m benchmarks.compare show",
