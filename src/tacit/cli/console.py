@@ -145,6 +145,7 @@ GENERAL = "Options"
 COMMANDS: dict[str, dict[str, str]] = {
     "Train": {
         "train": "Train privately, account, attack, and write the card.",
+        "plan": "Recommend batch size, steps, rate and clip, by rule.",
         "tune": "Choose settings privately, the search included in the bill.",
         "sweep": "Train every combination of a grid; resumable.",
         "tickets": "List saved lottery tickets.",
@@ -179,6 +180,7 @@ MODULES = {
     **dict.fromkeys(("check", "key"), "statement"),
     "calibrate": "account",
     "doctor": "verify",
+    "plan": "train",
     "results": "sweep",
     "table": "data",
 }

@@ -234,6 +234,49 @@ def train_command(
     console.print(f"Card: {run.folder / 'card.html'} ({told}{more})", soft_wrap=True)
 
 
+def plan_command(
+    preset: Annotated[
+        str | None,
+        typer.Argument(help="A preset or CONFIG.toml, whose data and model are read.", autocompletion=presets),
+    ] = None,
+    parameters: Annotated[int | None, typer.Option(help="Without a preset: trainable parameters of the model.")] = None,
+    records: Annotated[int | None, typer.Option(help="Without a preset: number of records.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon; of a preset, that of the preset.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Its delta; of a preset, that of the preset.")] = None,
+    row_norm: Annotated[
+        float | None, typer.Option(help="For a linear model: the public norm of its rows; else it is a network.")
+    ] = None,
+    data_dir: DataDir = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Recommend batch size, steps, learning rate and clip norm by a rule of public numbers; nothing is trained."""
+    from tacit.training import recommend
+
+    model: Any = parameters
+    if preset is not None:
+        if parameters is not None or records is not None:
+            raise check.fail("PRESET", "left out with --parameters and --records", preset)
+        config, model, records = _of_preset(preset, {"epsilon": epsilon, "delta": delta}, data_dir)
+        epsilon, delta = config.epsilon, config.delta
+    asked = {"parameters": model, "records": records, "epsilon": epsilon, "delta": delta}
+    for name, value in asked.items():
+        if value is None:
+            raise check.fail(name, "given", None, "Or name a preset that has it.")
+    given: dict[str, Any] = {"records": records, "epsilon": epsilon, "delta": delta, "row_norm": row_norm}
+    found = recommend(model, **given)
+    print(json_text(found.row()) if json else found)
+
+
+def _of_preset(preset: str, overrides: Mapping[str, Any], data_dir: Path | None) -> tuple[Config, Any, int]:
+    """The settings of a preset, its network, and the number of its records or users."""
+    from tacit.runs import read_config
+    from tacit.runs.builders import dataset_of, network_of, sampling_of
+
+    config = read_config(preset, overrides)
+    dataset = dataset_of(config, data_dir)
+    return config, network_of(config, dataset), sampling_of(config, dataset).units(len(dataset.y_train))
+
+
 def _only_a_seed(preset: str | None, out: Path | None, overrides: Mapping[str, Any]) -> int | None:
     """The seed of a seeded run to resume; any other setting is the stored one."""
     flat = {name: value for name, value in overrides.items() if not isinstance(value, Mapping)}

@@ -32,6 +32,7 @@ from tacit.training.plan_options import (
 )
 from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import private_step
+from tacit.training.recommendation import Recommendation, recommend
 from tacit.training.records import Records
 from tacit.training.streams import StreamedRecords
 
@@ -57,6 +58,7 @@ __all__ = [
     "PrivateHoldout",
     "PrivateRun",
     "ProgressBar",
+    "Recommendation",
     "Records",
     "StepNoise",
     "StreamedRecords",
@@ -68,5 +70,6 @@ __all__ = [
     "make_private",
     "private_step",
     "read_checkpoint",
+    "recommend",
     "save_model",
 ]
