@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy as mean_loss
+from torch.utils.data import DataLoader, TensorDataset
 
 from tacit.clipping import PerLayerClip
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.noise import SeededStream
-from tacit.training import fit
+from tacit.training import fit, make_private
 from tacit.training.augmentation import mean_of_copies
 from tacit.training.private_step import private_step
 from tests.training.cases import cross_entropy
@@ -187,3 +188,13 @@ def test_a_resumed_run_has_as_many_copies(tmp_path):
     trained(augmentations=2, **kept)
     with pytest.raises(InvalidInput, match="augmentations"):
         trained(augmentations=3, resume=True, **kept)
+
+
+def test_only_fit_makes_copies():
+    model, given = network(), {"clip_norm": 1.0, "noise_multiplier": 1.0, "augmentations": 2, "augment": mirrored}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    loader = DataLoader(TensorDataset(X, Y), batch_size=8)
+    with pytest.raises(InvalidInput, match="augmentations must be left out of all but fit"):
+        make_private(model, optimizer, loader, epochs=1, **given)
+    with pytest.raises(InvalidInput, match="augmentations must be left out of private_step"):
+        private_step(model, optimizer, cross_entropy, expected_batch_size=8, **given)

@@ -19,7 +19,7 @@ from tacit.errors import Refused
 from tacit.gradients.inputs import Loss
 from tacit.noise import Stream
 from tacit.standing import Standing
-from tacit.training.augmentation import Augment, mean_of_copies
+from tacit.training.augmentation import mean_of_copies
 from tacit.training.callbacks import Callback, Row
 from tacit.training.data import batch_size_of, check_callbacks, check_scheduler, validate_inputs
 from tacit.training.execution_record import ExecutionRecord, check_same_run, plan_in_words, run_fingerprint
@@ -88,8 +88,6 @@ def fit(
     device: str | torch.device | None = None,
     public: Mapping[str, object] | None = None,
     distributed: bool = False,
-    augmentations: int = 1,
-    augment: Augment | None = None,
     **named: Unpack[PlanFields],
 ) -> Fit:
     """Train `model` in place by DP-SGD (or DP-Adam, by the optimizer given) and record every step in the ledger.
@@ -130,11 +128,6 @@ def fit(
         distributed: this process is one of the initialised process group, as in `make_private`: each holds all records
             and the whole model, and clips its part of a batch. Rank 0 evaluates and writes the checkpoint. Not with
             `holdout`, and by the eager engine.
-        augmentations: K, copies of each record in a step; their gradients are averaged before the clip, so that the
-            record counts once and costs what it costs without them. Takes K times the computation.
-        augment: a function or module that makes the copies, called K times in a step: `augment(inputs)` gives other
-            rows of the rows of a batch, (batch, ...), each of its own row, public values and draws alone, which the
-            record types check with the model. It keeps nothing from call to call. By the eager engine.
         **named: fields of `PlanOptions`, in place of those of `options`.
 
     Returns:
@@ -163,6 +156,8 @@ def fit(
     """
     options = options_of(options, named, fit)
     options = with_units(options, inputs)
+    augment, augmentations = options.augment, options.augmentations
+    options = replace(options, augment=None, augmentations=1)
     if augment is not None and options.engine not in ("auto", "eager"):
         raise check.fail("engine", "eager with augment", options.engine, "A recording would repeat its draws.")
     with mean_of_copies(model, loss, augment, augmentations) as loss:

@@ -155,6 +155,8 @@ def resolve_noise(noise_multiplier: Noise, steps: int) -> float | tuple[float, .
 
 ENGINES = ("auto", "eager", "recorded", "compiled")
 PRECISIONS = ("float32", "bfloat16")
+COPIES = ("augmentations", "augment")
+"""Fields that only `fit` has a meaning for, which makes the copies itself."""
 
 
 class PlanFields(TypedDict, total=False):
@@ -178,6 +180,8 @@ class PlanFields(TypedDict, total=False):
     engine: str
     max_physical_batch_size: int | Literal["auto"] | None
     precision: str
+    augmentations: int
+    augment: Callable[..., Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +222,11 @@ class PlanOptions:
             several physical batches, and noise added once. The result does not depend on it. "auto" takes as many as
             half of the free memory holds, and half as many where memory runs out; the eager engine only.
         precision: "float32", or "bfloat16" for the forward and backward pass only.
+        augmentations: K, copies of each record in a step of `fit`; their gradients are averaged before the clip, so
+            that the record counts once and costs what it costs without them. Takes K times the computation.
+        augment: a function or module that makes the copies, called K times in a step: `augment(inputs)` gives other
+            rows of the rows of a batch, (batch, ...), each of its own row, public values and draws alone, which the
+            record types check with the model. It keeps nothing from call to call. By the eager engine of `fit`.
 
     Example:
         >>> options = PlanOptions(clip_norm=1.0, noise_multiplier=2.0, batch_size=20, steps=3)
@@ -243,6 +252,8 @@ class PlanOptions:
     engine: str = "auto"
     max_physical_batch_size: int | Literal["auto"] | None = None
     precision: str = "float32"
+    augmentations: int = 1
+    augment: Callable[..., Any] | None = None
 
     def given(self) -> dict[str, Any]:
         """The fields that differ from their defaults, by name."""

@@ -23,7 +23,7 @@ from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, chec
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
 from tacit.training.optimizers import AdamBC, apply_gradients
-from tacit.training.plan_options import PRECISIONS, PlanFields, PlanOptions, options_of
+from tacit.training.plan_options import COPIES, PRECISIONS, PlanFields, PlanOptions, options_of
 from tacit.training.release import Correlation, NoisyMean, Release
 from tacit.training.release_monitor import ReleaseMonitor
 
@@ -31,7 +31,7 @@ CHECK_EVERY = 512
 """Mean number of steps between two probes of the model: a probe takes some steps, so that it costs about a percent."""
 PROBED_STEPS = 3
 """Batches at the start of a run that the model is probed on."""
-_OF_THE_CALLER = ("sampling", "noise", "target", "accountant", "epochs", "delta", "precision")
+_OF_THE_CALLER = ("sampling", "noise", "target", "accountant", "epochs", "delta", "precision", *COPIES)
 _MEASURED_AFTER = 500
 """Steps after which "auto" measures where the number of steps is not known; as many more are then expected."""
 
@@ -60,7 +60,7 @@ def private_step(
             `expected_batch_size`, `batch_size`, or sample_rate times `public_size`, never the drawn size, which is
             private. `engine="auto"` measures before the first of `steps` steps, or after 500 for as many more where
             `steps` is not given. The plan and its cost are the caller's: `sampling`, `noise`, `target`, `accountant`,
-            `epochs`, `delta` and `precision` are refused.
+            `epochs`, `delta`, `precision` and copies are refused.
         stream: source of the noise; a new `SecureStream` by default.
         **named: fields of `PlanOptions`, in place of those of `options`.
 

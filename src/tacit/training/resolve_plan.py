@@ -16,7 +16,7 @@ from tacit.noise import Stream
 from tacit.noise.strategy import AUTO, banded, prefix_error, strategy_of
 from tacit.sampling import sampling_of
 from tacit.training.plan import Plan, ledger_after
-from tacit.training.plan_options import PlanOptions, resolve_noise
+from tacit.training.plan_options import COPIES, PlanOptions, resolve_noise
 from tacit.training.private_run import PrivateRun
 from tacit.training.ranks import RankedRun, Ranks, ShardedRun
 from tacit.training.sharded import WholeModel
@@ -58,6 +58,7 @@ def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:
     Raises:
         InvalidInput: an option breaks its rule, or does not fit another option or the ledger.
     """
+    options.refuse(COPIES, where="all but fit", hint="fit makes the copies itself.")
     ledger = ledger.copy()  # With what runs in progress have planned.
     clip = clip_of(options.clip_norm, options.clipping)
     sampling = sampling_of(options.sampling).in_series(ledger.free_series)
