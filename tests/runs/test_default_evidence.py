@@ -14,6 +14,14 @@ from tacit.runs.default_evidence import StepClock, canary_evidence
 SETTINGS = {"epochs": 4.0, "noise_multiplier": 1.6, "epsilon": None}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def whole_evidence(small_evidence):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tacit.runs.default_evidence._CANARIES", 2000)
+        patch.setattr("tacit.audit.evidence.SIMULATED", 20)
+        yield
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:

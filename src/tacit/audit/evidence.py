@@ -94,6 +94,9 @@ def canary_power(
         delta: of the bounds.
         confidence: of the bounds, in (0, 1).
 
+    Raises:
+        InvalidInput: fewer than two canaries.
+
     Example:
         >>> from tacit.accounting import accountant
         >>> from tacit.mechanisms import Gaussian

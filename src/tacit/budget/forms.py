@@ -107,6 +107,9 @@ def registry_fields(
         delta: at which epsilon is bounded.
         many: whether it covers several releases.
 
+    Raises:
+        InvalidInput: a name that `FORMS` does not know.
+
     Example:
         >>> found = registry_fields({"name": Stated("patients")}, unit="record", epsilon=1.0, delta=0.0, many=False)
         >>> found["deployment"]["basic"], found["deployment"]["dp_variant"]

@@ -77,7 +77,19 @@ def draft_of(
     task: str | None = None,
     look: bool = False,
 ) -> Draft:
-    """`draft` of a table that was read: `columns` of the file `name`, which is written in `form`."""
+    """`draft` of a table that was read.
+
+    Args:
+        name: of the file.
+        columns: its cells by column, each of shape (records,).
+        form: in which it is written.
+        target: the column of the answers; the last one by default.
+        task: "classification" or "regression"; the first by default.
+        look: whether categories are taken from the cells, which makes the guarantee only claimed.
+
+    Raises:
+        InvalidInput: the first line holds numbers, or there is no such column or task.
+    """
     if form.header and any(check.is_number(each) for each in columns):
         rule = "the names of the columns"
         raise check.fail("the first line", rule, "numbers among them", f"{HEADERLESS} Or pass --no-header.")

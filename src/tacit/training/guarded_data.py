@@ -55,6 +55,7 @@ class GuardedData(WatchedDataset):
         doubt: why it is not known that items are made of their own entries; "" where they are, so far.
 
     Example:
+        >>> import torch
         >>> class Pairs(Dataset):
         ...     def __init__(self, x):
         ...         self.x = x
@@ -294,6 +295,7 @@ def is_trusted(data: Any) -> bool:
     Those of torch are, over trusted ones, and tables of Hugging Face without a transform.
 
     Example:
+        >>> import torch
         >>> is_trusted(Subset(TensorDataset(torch.zeros(8, 2)), [1, 2]))
         True
     """
