@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 import tacit
 from tacit.errors import InvalidInput
 from tacit.standing import Standing
 from tacit.training import fit, make_private
+from tacit.verification.records import repeated_records
 
 N = 40
 X = torch.randn(N, 3, generator=torch.Generator().manual_seed(1))
@@ -113,6 +114,9 @@ def test_what_per_record_reads_or_keeps_besides_its_row_is_found():
 def test_rows_that_share_memory_are_told():
     windows = torch.randn(N + 2).unfold(0, 3, 1)
     assert trained(tacit.Records((windows, Y))).standing is not Standing.PROVEN
+    for whole in (TensorDataset(windows, Y), tacit.Records((windows, Y))):
+        assert repeated_records(Subset(whole, range(N)))
+        assert repeated_records(ConcatDataset([whole]))
 
 
 @pytest.mark.filterwarnings("ignore:Other runs of this process")

@@ -56,12 +56,12 @@ def _arrays(data: Any) -> Iterator[Any]:
         yield data
     elif isinstance(data, TensorDataset):
         yield from data.tensors
-    elif isinstance(data, Dataset):
-        yield from _arrays(getattr(data, "columns", ()))
     elif isinstance(data, Subset):
         yield from _arrays(data.dataset)
     elif isinstance(data, ConcatDataset):
         yield from (each for part in data.datasets for each in _arrays(part))
+    elif isinstance(data, Dataset):
+        yield from _arrays(getattr(data, "columns", ()))
     elif isinstance(data, dict):
         yield from (each for part in data.values() for each in _arrays(part))
     elif isinstance(data, list | tuple) and len(data) < 100:
