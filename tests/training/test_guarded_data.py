@@ -95,6 +95,7 @@ RIGHT = {
         lambda self, i: {name: torch.tensor(column[i]) for name, column in self.encodings.items()},
         encodings={"ids": X.tolist(), "mask": X.tolist()},
     ),
+    "column of a dict by get": lambda tmp: items(lambda self, i: self.d.get("a")[i], d={"a": X, "b": X}),
     "values of a dict": lambda tmp: items(lambda self, i: [each[i] for each in self.d.values()], d={"a": X, "b": X}),
     "frame by loc": lambda tmp: items(
         lambda self, i: (self.frame.loc[i, "label"], self.frame.at[i, "label"]), frame=frame()

@@ -15,6 +15,7 @@ from tacit.errors import InvalidInput
 from tacit.sampling.poisson import GroupedPoissonSampling
 from tacit.training.captured import is_container, is_table
 from tacit.training.plan_options import PlanOptions
+from tacit.training.watched_column import length_of
 
 
 class Records(Dataset[Any]):
@@ -52,7 +53,7 @@ class Records(Dataset[Any]):
     ):
         self.columns = _columns("columns", columns)
         self.per_record = per_record
-        lengths = {name: _length(column) for name, column in _named("columns", self.columns)}
+        lengths = {name: length_of(column) for name, column in _named("columns", self.columns)}
         if len(set(lengths.values())) != 1 or not min(lengths.values()):
             raise check.fail("columns", "of one length of at least 1", lengths)
         self._length = next(iter(lengths.values()))
@@ -120,10 +121,6 @@ def _named(name: str, columns: Any) -> list[tuple[str, Any]]:
         parts = columns.items() if isinstance(columns, dict) else enumerate(columns)
         return [found for key, each in parts for found in _named(f"{name}[{key!r}]", each)]
     return [(name, columns)]
-
-
-def _length(column: Any) -> int:
-    return column.shape[0] if hasattr(column, "tocsr") else len(column)
 
 
 def _row(columns: Any, index: int) -> Any:

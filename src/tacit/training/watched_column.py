@@ -84,7 +84,7 @@ class Column:
         return Column if isinstance(own, Tensor) else type(own)
 
     def __len__(self) -> int:
-        return _length(self._value)
+        return length_of(self._value)
 
     def __bool__(self) -> bool:
         return len(self) > 0
@@ -106,7 +106,7 @@ class Column:
         if isinstance(entry, str) and is_column(column := value[entry]):
             records = isinstance(value, Mapping)
             if not (records and len(self) == self._guard.size):
-                key = (self._key, _length(column)) if records else self._key
+                key = (self._key, length_of(column)) if records else self._key
                 return self._guard.stand_in(f"{self._name}[...]", column, key)
         elif type(entry) is int and not isinstance(value, Mapping) and self._holds_columns():
             return self._guard.stand_in(f"{self._name}[...]", value[entry], (self._key, self._guard.size))
@@ -127,12 +127,14 @@ class Column:
         if not isinstance(value, Mapping | list | tuple) or not 0 < len(value) != size:
             return False
         columns = value.values() if isinstance(value, Mapping) else value
-        return all(is_column(each) and _length(each) == size for each in columns)
+        return all(is_column(each) and length_of(each) == size for each in columns)
 
     def get(self, entry: Any, default: Any = None) -> Any:
         """An entry of a table, as of a dict."""
+        if entry in self._value:
+            return self[entry]
         self._note(entry)
-        return self._value.get(entry, default)
+        return default
 
     def __contains__(self, entry: Any) -> bool:
         if not isinstance(self._value, Mapping):
@@ -233,7 +235,7 @@ class _Sized:
         return self._rows[entry]
 
 
-def _length(value: Any) -> int:
+def length_of(value: Any) -> int:
     """Number of entries; that of rows for a sparse matrix, which has no length."""
     return value.shape[0] if hasattr(value, "tocsr") else len(value)
 
