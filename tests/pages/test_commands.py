@@ -36,6 +36,7 @@ QUICK = (
     "tacit reproduce improved-accounting/table-1 --quick",
     "tacit reproduce input-perturbation/counter-examples",
     "tacit reproduce lottery-ticket/choice",
+    "tacit plan --parameters 26010 --records 60000 --epsilon 3 --delta 1e-5",
     "tacit reproduce",
     "tacit train --help",
     "python -m benchmarks.compare show",

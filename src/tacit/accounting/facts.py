@@ -235,7 +235,10 @@ class Facts:
         return self._stated
 
     def checked(self, name: str, *, step: int | None = None, says: str = "") -> None:
-        """Count a check that `name` passed at `step`; what is enforced stays so."""
+        """Count a check that `name` passed at `step`; what is enforced stays so, uncounted.
+
+        How often a check could be made may follow private values: an empty batch has no sum to compare.
+        """
         with self._lock:
             tally = self._tallies.get(name)
             if tally is not None and says in ("", tally.says):
@@ -244,10 +247,11 @@ class Facts:
             if name in self._missing or (name, self.runs) in self._whole:
                 return
             before = self._facts.get(name)
-            how = How.ENFORCED if before is not None and before.how is How.ENFORCED else How.CHECKED
-            times = before.times + 1 if before is not None and before.how is how else 1
+            if before is not None and before.how is How.ENFORCED:
+                return
+            times = before.times + 1 if before is not None and before.how is How.CHECKED else 1
             sentence = says or (before.says if before is not None else "")
-            self._facts[name] = Fact(name, how, times, step, sentence)
+            self._facts[name] = Fact(name, How.CHECKED, times, step, sentence)
             self._tallies[name] = _Tally(sentence)
 
     def missing(self, name: str, says: str) -> None:
