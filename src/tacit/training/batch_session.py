@@ -14,7 +14,6 @@ from tacit.sampling import Batch
 from tacit.training.loop_checks import LoopChecks
 from tacit.training.private_run import PrivateRun, unit_ids_of
 from tacit.training.release import Release
-from tacit.training.step_check import DryRun
 from tacit.training.trace import Trace
 
 
@@ -46,7 +45,6 @@ class BatchSession:
         checks: the checks of the loop, once the private model is made.
         trace: of the physical batch that was issued last.
         within_plan: whether a pass over the loader ends with the plan.
-        dry_run: what a step does while it is checked; None in training.
     """
 
     checks: LoopChecks
@@ -57,7 +55,6 @@ class BatchSession:
         self.backwards = 0
         self.trace: Trace | None = None
         self.within_plan = False
-        self.dry_run: DryRun | None = None
         self._batch: Batch | None = None
         self._physical: PhysicalBatch | None = None
         self._total: Total | None = None
@@ -90,8 +87,6 @@ class BatchSession:
 
     def open(self) -> Batch:
         """The logical batch to issue next: a new one once the last has been released, else the same from its start."""
-        if self.dry_run is not None:
-            raise TrainingMisuse("the step must use the batch that it was called with; got another of the loader.")
         if self.complete:
             raise TrainingMisuse(
                 "step must be taken after backward on every batch; got the next batch asked for without one. "

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset
 
 # Depth to which containers, objects and functions are searched; a wrapper of a wrapper is three.
@@ -127,12 +126,6 @@ def _held_by(cell: CellType) -> object:
         return cell.cell_contents
     except ValueError:
         return None  # A name that is not bound yet.
-
-
-def captured_schedulers(function: Callable[..., Any]) -> list[LRScheduler]:
-    """Schedulers of a learning rate that `function` uses besides its arguments."""
-    found = captured(function, lambda _, value: isinstance(value, LRScheduler)).values()
-    return [value for value in found if isinstance(value, LRScheduler)]
 
 
 def _search(name: str, value: object, wanted: Wanted, found: dict[str, object], seen: set[int], depth: int) -> None:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.training.private_outputs import PrivateOutputs
-from tacit.training.step_check import is_dry
 
 
 class GradScaler:
@@ -70,8 +69,6 @@ class GradScaler:
             TrainingMisuse: the loss comes from no private model, or was scaled before.
         """
         if not isinstance(outputs, PrivateOutputs):
-            if is_dry(outputs):
-                return outputs * self._scale
             raise TrainingMisuse(
                 "scale must be given a loss of the outputs of private.model in train mode; got another value. Use "
                 "torch.amp.GradScaler for a model that is not private."

@@ -160,15 +160,6 @@ class PrivateLoader:
         plan = self._session.run.plan
         return batches_in_a_pass(plan.sampling, plan.records, plan.sample_rate)
 
-    @property
-    def records(self) -> int:
-        """Number of records of the data set."""
-        return self._session.run.plan.records
-
-    def random_records(self, count: int) -> Any:
-        """`count` different records in random order, stacked as a batch is; they are part of no step."""
-        return self.batch_of(torch.randperm(self.records)[:count].numpy())
-
     def belongs_to(self, session: BatchSession) -> bool:
         """Whether `session` supplies its batches."""
         return self._session is session

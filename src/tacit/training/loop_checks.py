@@ -26,13 +26,12 @@ from tacit.gradients.model_probe import TYPED, program_of
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
 from tacit.training.batch_types import input_doubt, loss_doubt
-from tacit.training.optimizers import refuse_other_steps, steps_allowed, update_doubt
+from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
 from tacit.training.ranks import note_processes
 from tacit.training.state_guard import COMPARED, StateGuard, elsewhere
-from tacit.training.step_check import settings_of
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed, plain, refer
 
 # Share of the later batches whose loss is computed from one record alone; an operation or number that is new always.

@@ -17,8 +17,6 @@ from tacit.accounting import Ledger
 from tacit.accounting.facts import FACTS, Facts
 from tacit.errors import TrainingMisuse
 from tacit.gradients import examine
-from tacit.gradients.inputs import weights_written
-from tacit.gradients.module_state import restored_generators
 from tacit.noise import Stream
 from tacit.training.batch_session import BatchSession
 from tacit.training.execution_record import plan_in_words
@@ -30,7 +28,6 @@ from tacit.training.ranks import Ranks, check_processes, replica_of
 from tacit.training.records import with_units
 from tacit.training.resolve_plan import resolve_plan, start_run
 from tacit.training.sharded import WholeModel, is_sharded
-from tacit.training.step_check import DryRun, Step, check_step, reading, rows_to_check, unchanged
 from tacit.training.streams import StreamedRecords
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
 from tacit.verification.records import MEND, repeated_records
@@ -94,48 +91,6 @@ class Private(NamedTuple):
     def postprocessing(self, name: str) -> AbstractContextManager[None]:
         """Context in which weights are changed without private data, as by clamping them."""
         return self.model.session.checks.postprocessing(name)
-
-    def check(self, step: Step, batches: int = 8) -> Facts:
-        """Check the body of the loop before training; nothing is released and nothing recorded.
-
-        `step` runs on batches of the data set, with half of the records replaced, with one removed and with none. For
-        the other records it must give the model the same inputs and the losses the same gradients; it must step once
-        on every batch, and no setting may follow a batch. Weights, buffers, settings, schedulers and global generators
-        are put back; counters of your own advance. Numbers that `step` reads here are counted as in training.
-
-        Args:
-            step: `step(batch)` is all that the loop does with one batch of the private loader.
-            batches: how many batches are tried, >= 1.
-
-        Returns:
-            The facts of the run.
-
-        Raises:
-            TrainingMisuse: the number of steps or a setting follows the records of a batch.
-            InvalidInput: an input or a gradient of one record follows others.
-        """
-        session, size = self.model.session, rows_to_check(self.optimizer.expected_batch_size, self.loader.records)
-        session.check_between("a step must be checked")
-        session.checks.guard.check_weights()
-
-        if session.run.whole is not None:
-            session.run.whole.gather()
-
-        def run(step: Step, batch: Any, size: int) -> DryRun:
-            with unchanged(self.model.module, self.optimizer.original, step):
-                session.dry_run = DryRun(size)
-                try:
-                    with reading(session.checks.reads) as marked, weights_written(self.model.module):
-                        step(marked(batch))
-                    return session.dry_run
-                finally:
-                    session.dry_run = None
-
-        number = check.count("batches", batches)
-        with restored_generators():
-            check_step(step, run, self.loader.random_records, size=size, batches=number, reduction=session.reduction)
-        session.checks.guard.released()
-        return self.facts
 
     def resume(self, state: Mapping[str, Any], ledger: Ledger) -> None:
         """Load the weights of an earlier private run on these records, whose `ledger` this one must begin.

@@ -157,6 +157,11 @@ def _only_private(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         )
 
 
+def settings_of(optimizer: Optimizer) -> list[tuple[Any, ...]]:
+    """Every setting of every parameter group."""
+    return [tuple(value for key, value in group.items() if key != "params") for group in optimizer.param_groups]
+
+
 def is_plain(optimizer: Optimizer) -> bool:
     """Whether a step is p -= lr g and nothing else: no momentum, hooks, schedulers that count steps or subclasses."""
     if type(optimizer) is not SGD or "step" in vars(optimizer) or len(optimizer.param_groups) != 1:

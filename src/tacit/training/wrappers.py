@@ -24,7 +24,6 @@ from tacit.training.loader import PrivateLoader
 from tacit.training.private_outputs import PrivateOutputs, PublicOptions, model_inputs, private_values, values_on_trace
 from tacit.training.private_step import apply_release, check_mode
 from tacit.training.sharded import local
-from tacit.training.step_check import settings_of
 from tacit.training.trace import TracedTensor, plain
 
 
@@ -82,8 +81,6 @@ class PrivateModel(nn.Module):
         given = model_inputs(inputs, named)
         self._options.check(given)
         self._gather()
-        if session.dry_run is not None:
-            return session.dry_run.forward(self.clipped, given)
         session.check_size([len(value) for value in tensors(given)])
         assert session.trace is not None
         session.checks.check_inputs([value for value in values if isinstance(value, Tensor)], session.trace)
@@ -261,9 +258,6 @@ class PrivateOptimizer(Optimizer):
             TrainingMisuse: the setting must stay as it is here.
         """
         check.choice("name", name, ("noise_multiplier", "max_grad_norm"))
-        if self._session.dry_run is not None:
-            self._session.dry_run.settings.append((name, value))
-            return
         if name == "max_grad_norm":
             self.check_between_batches("max_grad_norm must change")
         self._session.checks.check_settings(name)
@@ -275,7 +269,7 @@ class PrivateOptimizer(Optimizer):
 
     def _tell_of_hand(self, name: str, value: float) -> None:
         """Note a setting that user code changes in mid-run: nobody knows what it was computed from."""
-        if self._session.dry_run is None and self._session.run.taken and value != getattr(self, name):
+        if self._session.run.taken and value != getattr(self, name):
             says = (
                 f"{name} was assigned in mid-run, and may follow from the records: use a schedule of the epoch "
                 '(tacit.opacus), or private.declare("settings", "why it is public")'
@@ -357,9 +351,6 @@ class PrivateOptimizer(Optimizer):
                     "closure must return one number or nothing, as torch.optim asks; got a value for each record. "
                     "Return losses.mean()."
                 )
-        if self._session.dry_run is not None:
-            self._session.dry_run.step(settings_of(self.original))
-            return value
         if self._session.complete:
             self._session.checks.before_step()
         released = self._session.release()
