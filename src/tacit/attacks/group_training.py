@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from threading import Event
 
@@ -49,8 +49,6 @@ def batches(
         recipe: batch size, and whether the models are private.
         steps: number of batches.
     """
-    import torch
-
     if not recipe.private:
         sources = [_shuffled(own, draw, recipe.batch_size) for own, draw in zip(rows, draws, strict=True)]
         for _ in range(steps):
@@ -94,31 +92,42 @@ def train_alone(
         UnsupportedModel: the recipe is private, and the model mixes records.
     """
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    values = list(parameters.values())
-    if recipe.optimizer == "adam":
-        optimizer: torch.optim.Optimizer = torch.optim.Adam(values, lr=recipe.learning_rate, fused=True)
-    else:
-        optimizer = torch.optim.SGD(values, lr=recipe.learning_rate, momentum=recipe.momentum)
-    clip = FlatClip(recipe.clip_norm) if recipe.clip_norm is not None else None
-    clipped = ClippedSum(model, clip) if clip is not None else None
+    optimizer = _optimizer(recipe, list(parameters.values()))
+    clipped = ClippedSum(model, FlatClip(recipe.clip_norm)) if recipe.clip_norm is not None else None
     for index, kept in steps:
         rows = index[0] if kept is None else index[0][kept[0] > 0]
         inputs, labels = data[0][rows], data[1][rows]
-        if clip is None or clipped is None:
+        if clipped is None:
             optimizer.zero_grad()
             F.cross_entropy(model(inputs), labels).backward()
         else:
-            sums = clipped(_losses, inputs, labels)[0].as_released().parts if len(rows) else {}
-            for name, value in parameters.items():
-                noise = torch.empty(value.numel())
-                stream.fill_normal(noise.numpy())
-                total = noise.view_as(value).mul_((recipe.noise_multiplier or 0.0) * clip.sensitivity)
-                value.grad = ((total + sums[name]) if name in sums else total).to(value.dtype) / recipe.batch_size
-        for value in values:
+            found = clipped(_losses, inputs, labels)[0].as_released().parts if len(rows) else {}
+            sums = {name: found.get(name, torch.zeros_like(value)) for name, value in parameters.items()}
+            for name, gradient in _noisy(sums, recipe, stream).items():
+                parameters[name].grad = gradient.to(parameters[name].dtype)
+        for value in parameters.values():
             if recipe.l2_penalty and value.dim() > 1 and value.grad is not None:
                 value.grad.add_(value.detach(), alpha=2 * recipe.l2_penalty)
         optimizer.step()
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _optimizer(recipe: Recipe, values: list[nn.Parameter]) -> torch.optim.Optimizer:
+    if recipe.optimizer == "adam":
+        return torch.optim.Adam(values, lr=recipe.learning_rate, fused=True)
+    return torch.optim.SGD(values, lr=recipe.learning_rate, momentum=recipe.momentum, fused=True)
+
+
+def _noisy(sums: dict[str, Tensor], recipe: Recipe, stream: Stream) -> dict[str, Tensor]:
+    """(sums + N(0, (noise_multiplier clip_norm)^2)) / expected batch size."""
+    std = (recipe.noise_multiplier or 0.0) * (recipe.clip_norm or 0.0)
+    found = {}
+    for name, value in sums.items():
+        noise = torch.zeros(value.numel())
+        if std:
+            stream.fill_normal(noise.numpy())
+        found[name] = (value + noise.view_as(value) * std) / recipe.batch_size
+    return found
 
 
 def _losses(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -265,8 +274,6 @@ def _flushed() -> Iterator[None]:
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 _BYTES_AT_ONCE = 2**26
 """Of per-sample gradients."""
-_DENSE = (nn.Sequential, nn.Flatten, nn.Linear, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU)
-"""Layers whose per-sample gradients are outer products."""
 _LIBRARIES = ("torch.nn.modules.", "tacit.models.")
 _REFUSED = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RNNBase, nn.MultiheadAttention, nn.RReLU)
 
@@ -311,11 +318,7 @@ class Group:
             name: nn.Parameter(torch.stack([model[name] for model in first]).to(self._held_type)) for name in first[0]
         }
         self._clip = FlatClip(recipe.clip_norm) if recipe.clip_norm is not None else None
-        values = list(self._held.values())
-        if recipe.optimizer == "adam":
-            self._optimizer: torch.optim.Optimizer = torch.optim.Adam(values, lr=recipe.learning_rate, fused=True)
-        else:
-            self._optimizer = torch.optim.SGD(values, lr=recipe.learning_rate, momentum=recipe.momentum, fused=True)
+        self._optimizer = _optimizer(recipe, list(self._held.values()))
 
     def parameters(self) -> dict[str, Tensor]:
         """Copies of the parameters of all models by name, (models, *shape)."""
@@ -334,7 +337,7 @@ class Group:
         if self._clip is None:
             gradients = _over_models(grad(self._loss), used, inputs, labels)
         else:
-            gradients = self._noisy(self._clipped(used, inputs, labels, kept, self._clip), self._clip, stream)
+            gradients = _noisy(self._clipped(used, inputs, labels, kept, self._clip), self._recipe, stream)
         for name, value in self._held.items():
             gradient = gradients[name].to(self._held_type)
             if self._recipe.l2_penalty and value.dim() > 2:
@@ -353,8 +356,6 @@ class Group:
         self, used: dict[str, Tensor], inputs: Tensor, labels: Tensor, kept: Tensor | None, clip: FlatClip
     ) -> dict[str, Tensor]:
         """Sum of each model's clipped per-sample gradients, of some records at a time."""
-        if all(isinstance(module, _DENSE) for module in self._network.modules()):
-            return self._clipped_dense(used, inputs, labels, kept, clip)
         per_sample = vmap(grad(self._loss_of_one), (None, 0, 0))
         size = sum(value.numel() for value in used.values()) * self.dtype.itemsize
         sums = {name: torch.zeros_like(value) for name, value in self._held.items()}
@@ -369,67 +370,6 @@ class Group:
             for name, value in gradients.items():
                 sums[name] += torch.einsum("mb,mb...->m...", factors.to(value.dtype), value)
         return sums
-
-    def _clipped_dense(
-        self, used: dict[str, Tensor], inputs: Tensor, labels: Tensor, kept: Tensor | None, clip: FlatClip
-    ) -> dict[str, Tensor]:
-        """Sum of each dense model's clipped per-sample gradients, none of which is formed.
-
-        That of a layer is the outer product of its input and the gradient of its output, so its norm is the product of
-        theirs.
-        """
-        layers = {name: layer for name, layer in self._network.named_modules() if isinstance(layer, nn.Linear)}
-        outer, inner = vmap(self._at_layers, (0, 0, 0, None))(used, inputs, labels, layers)
-        outer = {name: value.to(self._held_type) for name, value in outer.items()}
-        inner = {name: value.to(self._held_type) for name, value in inner.items()}
-        biased = {name: float(layer.bias is not None) for name, layer in layers.items()}
-        squares = torch.stack(
-            [outer[name].square().sum(2) * (inner[name].square().sum(2) + biased[name]) for name in layers]
-        ).sum(0)
-        factors = clip.factors(squares.sqrt(), rounding=torch.finfo(torch.float32).eps)
-        factors = (factors if kept is None else factors * kept).to(self._held_type)
-        sums = {}
-        for name in layers:
-            weighted, prefix = outer[name] * factors[:, :, None], f"{name}." if name else ""
-            sums[f"{prefix}weight"] = weighted.mT @ inner[name]
-            if biased[name]:
-                sums[f"{prefix}bias"] = weighted.sum(1)
-        return sums
-
-    def _at_layers(
-        self, used: dict[str, Tensor], inputs: Tensor, labels: Tensor, layers: Mapping[str, nn.Linear]
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Gradients of the summed loss of one model at the outputs of `layers`, and their inputs."""
-
-        def total(shifts: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-            seen: dict[str, Tensor] = {}
-
-            def shifted(name: str, _: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
-                seen[name] = given[0]
-                return output + shifts[name]
-
-            hooks = [layer.register_forward_hook(partial(shifted, name)) for name, layer in layers.items()]
-            try:
-                return self._loss(used, inputs, labels) * len(inputs), seen
-            finally:
-                for hook in hooks:
-                    hook.remove()
-
-        zeros = {
-            name: used[f"{name}.weight" if name else "weight"].new_zeros(len(inputs), layer.out_features)
-            for name, layer in layers.items()
-        }
-        return grad(total, has_aux=True)(zeros)
-
-    def _noisy(self, sums: dict[str, Tensor], clip: FlatClip, stream: Stream) -> dict[str, Tensor]:
-        """(sums + N(0, (noise_multiplier clip_norm)^2)) / expected batch size."""
-        std = (self._recipe.noise_multiplier or 0.0) * clip.sensitivity
-        for value in sums.values():
-            if std:
-                noise = torch.empty_like(value.flatten())
-                stream.fill_normal(noise.numpy())
-                value.add_(noise.view_as(value), alpha=std)
-        return {name: value.div_(self._recipe.batch_size) for name, value in sums.items()}
 
 
 def _over_models(
