@@ -4,13 +4,14 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from tacit.accounting import Ledger, accountant
 from tacit.cli import main
 from tacit.erm import DPLogisticRegression
 from tacit.errors import InvalidInput
 from tacit.runs import audit_run, read_config, train
-from tacit.runs.methods.perturbation import _predictor
+from tacit.runs.methods.perturbation import LinearScores
 
 SETTINGS = {"dataset": "breast_cancer", "epsilon": 20.0, "delta": 1e-4}
 
@@ -69,5 +70,7 @@ def test_predictions_are_those_of_the_estimator(classes):
     estimator = DPLogisticRegression(
         epsilon=5.0, delta=1e-3, classes=range(classes), data_bounds=(np.zeros(4), np.ones(4)), unsafe_seed=1
     ).fit(x, y)
-    found = _predictor(estimator.coef_, estimator.intercept_, np.array([estimator.slope_bound]))(x)
+    arrays = estimator.coef_, estimator.intercept_, np.array([estimator.slope_bound])
+    model = LinearScores(**dict(zip(LinearScores.names, map(torch.from_numpy, arrays), strict=True)))
+    found = model.answers(x)
     assert found == pytest.approx(estimator.predict_proba(x), abs=1e-12)

@@ -7,22 +7,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-from torch import nn
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
 
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.data import Dataset
 from tacit.mechanisms import Mechanism
 from tacit.runs.config import Config
+from tacit.runs.decision_metrics import metric_of
+from tacit.runs.run_signature import MODEL
+from tacit.serialization import write_bytes
 from tacit.training import PrivateHoldout
 
 Predict = Callable[[np.ndarray], np.ndarray]
 Progress = Callable[[str, int, int], None]
 Scalar = str | int | float | bool | None
 Settings = TypeVar("Settings")
+_ROWS_AT_A_TIME = 256  # of a released model, such as trees that every row meets at once
 
 
 @dataclass(frozen=True)
@@ -165,3 +172,93 @@ class Method(ABC, Generic[Settings]):
         """What `load` gives as a module, features to answers in float64; raises `InvalidInput` where there is none."""
         hint = "Its answers average over a posterior; tacit.load reads the run."
         raise check.fail("method", "one whose model is a single network", job.config.method, hint)
+
+
+class Released(nn.Module):
+    """A model that was released at once: its buffers, which are all that is stored of it.
+
+    Args:
+        tensors: each of `names`; raises `KeyError` where one is left out.
+    """
+
+    names: ClassVar[tuple[str, ...]]
+
+    def __init__(self, **tensors: Tensor):
+        super().__init__()
+        for name in self.names:
+            self.register_buffer(name, tensors[name])
+
+    def answers(self, inputs: np.ndarray) -> np.ndarray:
+        """Class probabilities of rows, some at a time."""
+        parts = torch.from_numpy(np.ascontiguousarray(inputs)).split(_ROWS_AT_A_TIME)
+        with torch.no_grad():
+            return torch.cat([self(part) for part in parts]).numpy()
+
+
+class OneRelease(Method[Settings]):
+    """A method that releases its model at once, by an estimator of `tacit.erm` whose noise an epsilon calibrates.
+
+    Attributes:
+        kind: of its model.
+    """
+
+    saves_releases: ClassVar[bool] = True
+    kind: ClassVar[type[Released]]
+
+    def check(self, job: Job) -> None:
+        """Raise `InvalidInput` without an epsilon, or for data that it does not take."""
+        method = job.config.method
+        if job.config.epsilon is None:
+            raise check.fail("epsilon", f"given for method {method}", None, "Its noise is calibrated.")
+        rule = self.refusal(job.dataset)
+        if rule:
+            raise check.fail("dataset", f"{rule} for method {method}", job.dataset.name)
+
+    @abstractmethod
+    def refusal(self, dataset: Dataset) -> str:
+        """What a data set must be that is not taken; empty for one that is."""
+
+    def train(self, job: Job) -> Trained:
+        """Release the model once."""
+        job.on_progress("private training", 0, 1)
+        trained = self.release(job)
+        job.on_progress("private training", 1, 1)
+        return trained
+
+    @abstractmethod
+    def release(self, job: Job) -> Trained:
+        """Fit the estimator and keep the model."""
+
+    def kept(self, job: Job, released: Released, **told: Any) -> Trained:
+        """Save the released model; `told` is what the card says of it, by the names of `Trained`."""
+        write_bytes(job.folder / MODEL, save(dict(released.named_buffers())))
+        return Trained(predict=released.answers, **told)
+
+    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
+        """The test metric of a model of scikit-learn without privacy."""
+        job.on_progress("non-private baseline", 0, 1)
+        predict = self.unprotected(job)
+        job.on_progress("non-private baseline", 1, 1)
+        job.keep_baseline(predict)
+        return [{"test": metric_of(job.dataset)(predict(job.dataset.x_test), job.dataset.y_test)}]
+
+    @abstractmethod
+    def unprotected(self, job: Job) -> Predict:
+        """The predictions of that model."""
+
+    def load(self, job: Job) -> Predict:
+        """The released model of the run in `job.folder`."""
+        return self.module(job).answers
+
+    def module(self, job: Job) -> Released:
+        """The released model of the run in `job.folder`."""
+        path = job.folder / MODEL
+        try:
+            return self.kind(**load(path.read_bytes()))
+        except (OSError, SafetensorError, KeyError):
+            raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
+
+
+def outputs_of(dataset: Dataset) -> int:
+    """Scores of a record: one for two classes, else one for each class."""
+    return len(dataset.classes) if len(dataset.classes) > 2 else 1

@@ -2,57 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
-from torch import Tensor, nn
+from torch import Tensor
 
 from tacit import check
+from tacit.data import Dataset
 from tacit.erm import DPLogisticRegression
-from tacit.erm.losses import clipped_chance, softmax
-from tacit.runs.decision_metrics import metric_of
-from tacit.runs.methods.base import Job, Method, Predict, Trained
-from tacit.runs.run_signature import MODEL
+from tacit.runs.methods.base import Job, OneRelease, Predict, Released, Trained, outputs_of
 from tacit.runs.settings import PerturbationSettings
-from tacit.serialization import write_bytes
 
 
-class Perturbation(Method[PerturbationSettings]):
+class LinearScores(Released):
+    """Coefficients (k, columns) and intercepts (k,) of raw rows, and the bound on the slope of a logistic loss."""
+
+    names = ("coef", "intercept", "slope_bound")
+    coef: Tensor
+    intercept: Tensor
+    slope_bound: Tensor
+
+    def __init__(self, **tensors: Tensor):
+        super().__init__(**tensors)
+        self._bound = float(self.slope_bound[0])
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Class probabilities, float64 (batch, classes)."""
+        scores = features.flatten(1).double() @ self.coef.T + self.intercept
+        if scores.shape[1] > 1:
+            return torch.softmax(scores, dim=1)
+        up, down = (torch.sigmoid(score).clamp(max=self._bound) for score in (scores, -scores))
+        return torch.cat([down, up], dim=1) / (up + down)
+
+
+class Perturbation(OneRelease[PerturbationSettings]):
     """One release of a convex model; of the training loop's settings only epsilon, delta and relation are used."""
 
-    saves_releases: ClassVar[bool] = True
+    kind: ClassVar[type[Released]] = LinearScores
 
     def takes_weights(self) -> bool:
         """True but for input perturbation, which releases records or their sums."""
         return self.settings.family != "input"
 
-    def check(self, job: Job) -> None:
-        """Raise `InvalidInput` without an epsilon, or for data that are neither classes nor numbers."""
-        config, dataset = job.config, job.dataset
-        if config.epsilon is None:
-            raise check.fail("epsilon", f"given for method {config.method}", None, "Its noise is calibrated.")
-        if dataset.task == "regression" or dataset.x_train.dtype.kind != "f":
-            raise check.fail("dataset", f"one of classes and numbers for method {config.method}", dataset.name)
+    def refusal(self, dataset: Dataset) -> str:
+        """What it takes where that is not classes and numbers."""
+        fits = dataset.task != "regression" and dataset.x_train.dtype.kind == "f"
+        return "" if fits else "one of classes and numbers"
 
-    def train(self, job: Job) -> Trained:
+    def release(self, job: Job) -> Trained:
         """Release the coefficients once."""
         estimator = self._estimator(job)
-        job.on_progress("private training", 0, 1)
         estimator.fit(_rows(job.dataset.x_train), job.dataset.y_train, job.dataset.weights)
         job.ledger.save(job.folder / "ledger.json")
         slope_bound = np.array([estimator.slope_bound])
-        weights = {"coef": estimator.coef_, "intercept": estimator.intercept_, "slope_bound": slope_bound}
-        write_bytes(job.folder / MODEL, save(weights))
-        job.on_progress("private training", 1, 1)
+        arrays = {"coef": estimator.coef_, "intercept": estimator.intercept_, "slope_bound": slope_bound}
+        model = LinearScores(**{name: torch.from_numpy(each) for name, each in arrays.items()})
         local = estimator.local_guarantee_
         found = None if local is None else local.epsilon(job.config.delta)
-        return Trained(
-            predict=_predictor(**weights),
-            model=f"logistic regression, {weights['coef'].size + weights['intercept'].size:,} parameters",
+        return self.kept(
+            job,
+            model,
+            model=f"logistic regression, {model.coef.numel() + model.intercept.numel():,} parameters",
             algorithm=f"{estimator.method_.family} perturbation, {estimator.method_.name}",
             settings={
                 "regularization": float(estimator.regularization_),
@@ -64,48 +75,23 @@ class Perturbation(Method[PerturbationSettings]):
 
     def untrained(self, job: Job) -> Trained:
         """The model of zeros, whose classes are all alike."""
-        outputs = len(job.dataset.classes) if len(job.dataset.classes) > 2 else 1
-        width = _rows(job.dataset.x_train[:1]).shape[1]
-        weights = {"coef": np.zeros((outputs, width)), "intercept": np.zeros(outputs), "slope_bound": np.ones(1)}
-        write_bytes(job.folder / MODEL, save(weights))
-        return Trained(
-            predict=_predictor(**weights),
+        outputs, width = outputs_of(job.dataset), _rows(job.dataset.x_train[:1]).shape[1]
+        zeros = {"coef": torch.zeros(outputs, width), "intercept": torch.zeros(outputs), "slope_bound": torch.ones(1)}
+        return self.kept(
+            job,
+            LinearScores(**{name: each.double() for name, each in zeros.items()}),
             model=f"logistic regression, {outputs * (width + 1):,} parameters, all 0",
             algorithm=f"{self.settings.family} perturbation",
             settings={"delta": job.config.delta},
         )
 
-    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
-        """Logistic or ridge regression without privacy."""
+    def unprotected(self, job: Job) -> Predict:
+        """Logistic regression."""
         from sklearn.linear_model import LogisticRegression
 
-        dataset = job.dataset
-        job.on_progress("non-private baseline", 0, 1)
         model = LogisticRegression(max_iter=300, class_weight=_class_weight(job))
-        model.fit(_rows(dataset.x_train), dataset.y_train, dataset.weights)
-        job.on_progress("non-private baseline", 1, 1)
-
-        def predict(inputs: np.ndarray) -> np.ndarray:
-            return model.predict_proba(_rows(inputs))
-
-        job.keep_baseline(predict)
-        return [{"test": metric_of(dataset)(predict(dataset.x_test), dataset.y_test)}]
-
-    def load(self, job: Job) -> Predict:
-        """The released model of the run in `job.folder`."""
-        return _predictor(**self._stored(job))
-
-    def module(self, job: Job) -> nn.Module:
-        """The released model of the run in `job.folder`."""
-        return _Released(**self._stored(job))
-
-    def _stored(self, job: Job) -> dict[str, np.ndarray]:
-        path = job.folder / MODEL
-        try:
-            stored = load(path.read_bytes())
-            return {name: stored[name] for name in ("coef", "intercept", "slope_bound")}
-        except (OSError, SafetensorError, KeyError):
-            raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
+        model.fit(_rows(job.dataset.x_train), job.dataset.y_train, job.dataset.weights)
+        return lambda inputs: model.predict_proba(_rows(inputs))
 
     def _estimator(self, job: Job) -> Any:
         config, dataset = job.config, job.dataset
@@ -141,32 +127,3 @@ def _rows(values: Any, like: np.ndarray | None = None) -> Any:
     if like is not None:
         return np.broadcast_to(np.asarray(values, dtype=float), like.shape[1:]).reshape(-1)
     return values.reshape(len(values), -1)
-
-
-class _Released(nn.Module):
-    """`_predictor` as a module."""
-
-    def __init__(self, coef: np.ndarray, intercept: np.ndarray, slope_bound: np.ndarray):
-        super().__init__()
-        self.coef, self.intercept = (nn.Parameter(torch.from_numpy(value)) for value in (coef, intercept))
-        self.slope_bound = float(slope_bound[0])
-
-    def forward(self, features: Tensor) -> Tensor:
-        scores = features.flatten(1).double() @ self.coef.T + self.intercept
-        if scores.shape[1] > 1:
-            return torch.softmax(scores, dim=1)
-        up, down = (torch.sigmoid(score).clamp(max=self.slope_bound) for score in (scores, -scores))
-        return torch.cat([down, up], dim=1) / (up + down)
-
-
-def _predictor(coef: np.ndarray, intercept: np.ndarray, slope_bound: np.ndarray) -> Predict:
-    """Class probabilities of the linear scores."""
-
-    def answer(inputs: np.ndarray) -> np.ndarray:
-        scores = _rows(inputs) @ coef.T + intercept
-        if scores.shape[1] > 1:
-            return softmax(scores)
-        chance = clipped_chance(scores, float(slope_bound[0]))
-        return np.hstack([1 - chance, chance])
-
-    return answer

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import Tensor, nn
+from torch import Tensor
 
-from tacit import check
 from tacit.calibration import smallest
 from tacit.data import Dataset
 from tacit.data.schema import CATEGORY
@@ -21,15 +18,10 @@ from tacit.erm.gradient import LEAST_RECORDS, LEAST_SIGNAL, SIGNAL_OF_A_COLUMN, 
 from tacit.mechanisms import Gaussian
 from tacit.relation import Relation
 from tacit.runs.config import AUTO, Config
-from tacit.runs.decision_metrics import metric_of
-from tacit.runs.methods.base import Job, Method, Predict, Trained
-from tacit.runs.run_signature import MODEL
+from tacit.runs.methods.base import Job, OneRelease, Predict, Released, Trained, outputs_of
 from tacit.runs.settings import TreesSettings
-from tacit.serialization import write_bytes
 from tacit.tradeoff import Epsilon
 from tacit.training.ranks import world_size
-
-_ROWS_AT_A_TIME = 256
 
 
 def choose_method(config: Config, dataset: Dataset) -> Config:
@@ -79,85 +71,99 @@ def _shape(config: Config, dataset: Dataset) -> Shape:
     return Shape(len(dataset.y_train), len(_widths(dataset)), relation.sensitivity / multiplier)
 
 
-class Trees(Method[TreesSettings]):
+class EncodedTrees(Released):
+    """`SymmetricTrees` on encoded rows, (n, features) to class probabilities."""
+
+    names = ("columns", "cuts", "members", "values", "widths")
+    columns: Tensor
+    cuts: Tensor
+    members: Tensor
+    values: Tensor
+    widths: Tensor
+
+    def __init__(self, **tensors: Tensor):
+        super().__init__(**tensors)
+        self._blocks = self.widths.tolist()
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Class probabilities, float64 (batch, classes)."""
+        blocks = features.double().split(self._blocks, dim=1)
+        rows = torch.cat([_column(block) for block in blocks], dim=1)
+        trees, depth = self.columns.shape
+        asked = rows[:, self.columns.flatten()]
+        cuts = self.cuts.flatten()
+        members, question = self.members.flatten(0, 1), torch.arange(trees * depth)
+        codes = asked.long().clamp(0, members.shape[1] - 1)
+        # A numeric question has no members, and the cut of a category is NaN, above which nothing is.
+        yes = members[question, codes].bool() | (asked > cuts)
+        leaves = (yes.reshape(-1, trees, depth).long() * 2 ** torch.arange(depth)).sum(2)
+        scores = self.values[torch.arange(trees), leaves].sum(1)
+        if scores.shape[1] > 1:
+            return torch.softmax(scores, dim=1)
+        return torch.cat([torch.sigmoid(-scores), torch.sigmoid(scores)], dim=1)
+
+
+class Trees(OneRelease[TreesSettings]):
     """Noisy sums of residuals in the leaves of random trees; of the loop's settings only epsilon, delta and relation.
 
     A category of a table is one column of codes; every other feature is a numeric column.
     """
 
-    saves_releases: ClassVar[bool] = True
+    kind: ClassVar[type[Released]] = EncodedTrees
 
-    def check(self, job: Job) -> None:
-        """Raise `InvalidInput` without an epsilon, or for data that are no table of classes."""
-        if job.config.epsilon is None:
-            raise check.fail("epsilon", "given for method trees", None, "Its noise is calibrated.")
-        if job.dataset.task != "classification" or not _has_rows(job.dataset):
-            raise check.fail("dataset", "one of classes and columns of numbers for method trees", job.dataset.name)
+    def refusal(self, dataset: Dataset) -> str:
+        """What it takes where that is no table of classes."""
+        fits = dataset.task == "classification" and _has_rows(dataset)
+        return "" if fits else "one of classes and columns of numbers"
 
-    def train(self, job: Job) -> Trained:
+    def release(self, job: Job) -> Trained:
         """Release the distribution functions and the trees once."""
         estimator, widths = self._estimator(job), _widths(job.dataset)
-        job.on_progress("private training", 0, 1)
         estimator.fit(_codes(job.dataset.x_train, widths), job.dataset.y_train)
         job.ledger.save(job.folder / "ledger.json")
         trees = estimator.trees_
         # Without categories there is nothing to look up; one answer that nobody asks for keeps the shapes.
         members = trees.members if trees.members.shape[2] else np.zeros((*trees.columns.shape, 1))
-        model = _Released(
+        model = EncodedTrees(
             columns=torch.from_numpy(trees.columns),
             cuts=torch.from_numpy(trees.cuts),
             members=torch.from_numpy(members.astype(np.uint8)),
             values=torch.from_numpy(trees.values),
             widths=torch.tensor(widths),
         )
-        write_bytes(job.folder / MODEL, save(dict(model.named_buffers())))
-        job.on_progress("private training", 1, 1)
-        return self._trained(job, model)
+        return self._described(job, model)
 
     def untrained(self, job: Job) -> Trained:
         """One tree of zeros, whose classes are all alike."""
-        outputs, whole = _outputs(job.dataset), torch.zeros(1, 1, dtype=torch.int64)
-        model = _Released(
+        whole = torch.zeros(1, 1, dtype=torch.int64)
+        model = EncodedTrees(
             columns=whole,
             cuts=whole.double(),
             members=torch.zeros(1, 1, 1, dtype=torch.uint8),
-            values=torch.zeros(1, 2, outputs, dtype=torch.float64),
+            values=torch.zeros(1, 2, outputs_of(job.dataset), dtype=torch.float64),
             widths=torch.tensor(_widths(job.dataset)),
         )
-        write_bytes(job.folder / MODEL, save(dict(model.named_buffers())))
-        return self._trained(job, model)
+        return self._described(job, model)
 
-    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
-        """Histogram boosting of scikit-learn without privacy."""
+    def unprotected(self, job: Job) -> Predict:
+        """Histogram boosting."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         dataset = job.dataset
-        job.on_progress("non-private baseline", 0, 1)
         model = HistGradientBoostingClassifier(random_state=0).fit(dataset.x_train, dataset.y_train)
-        job.on_progress("non-private baseline", 1, 1)
-        chances = np.zeros((len(dataset.y_test), len(dataset.classes)))
-        chances[:, model.classes_] = model.predict_proba(dataset.x_test)
-        return [{"test": metric_of(dataset)(chances, dataset.y_test)}]
 
-    def load(self, job: Job) -> Predict:
-        """The released trees of the run in `job.folder`."""
-        return _predictor(self._stored(job))
+        def predict(inputs: np.ndarray) -> np.ndarray:
+            chances = np.zeros((len(inputs), len(dataset.classes)))
+            chances[:, model.classes_] = model.predict_proba(inputs)
+            return chances
 
-    def module(self, job: Job) -> nn.Module:
-        """The released trees of the run in `job.folder`."""
-        return self._stored(job)
+        return predict
 
-    def _stored(self, job: Job) -> _Released:
-        path = job.folder / MODEL
-        try:
-            return _Released(**load(path.read_bytes()))
-        except (OSError, SafetensorError, TypeError):
-            raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
-
-    def _trained(self, job: Job, model: _Released) -> Trained:
+    def _described(self, job: Job, model: EncodedTrees) -> Trained:
         trees, leaves, outputs = model.values.shape
-        return Trained(
-            predict=_predictor(model),
+        return self.kept(
+            job,
+            model,
             model=f"{trees:,} trees of {leaves} leaves, {trees * leaves * outputs:,} values",
             algorithm="boosted random trees on private distribution functions",
             settings={"trees": trees, "depth": leaves.bit_length() - 1, "delta": job.config.delta},
@@ -185,10 +191,6 @@ class Trees(Method[TreesSettings]):
         )
 
 
-def _outputs(dataset: Dataset) -> int:
-    return len(dataset.classes) if len(dataset.classes) > 2 else 1
-
-
 def _widths(dataset: Dataset) -> list[int]:
     """How many features each column has: one for each of its categories, 1 for a number."""
     if dataset.schema is None:
@@ -207,47 +209,3 @@ def _codes(inputs: np.ndarray, widths: Sequence[int]) -> np.ndarray:
 
 def _column(block: Tensor) -> Tensor:
     return block if block.shape[1] == 1 else block.argmax(1, keepdim=True).double()
-
-
-class _Released(nn.Module):
-    """`SymmetricTrees` on encoded rows, (n, features) to class probabilities."""
-
-    columns: Tensor
-    cuts: Tensor
-    members: Tensor
-    values: Tensor
-    widths: Tensor
-
-    def __init__(self, columns: Tensor, cuts: Tensor, members: Tensor, values: Tensor, widths: Tensor):
-        super().__init__()
-        given = {"columns": columns, "cuts": cuts, "members": members, "values": values, "widths": widths}
-        for name, value in given.items():
-            self.register_buffer(name, value)
-        self._blocks = widths.tolist()
-
-    def forward(self, features: Tensor) -> Tensor:
-        blocks = features.double().split(self._blocks, dim=1)
-        rows = torch.cat([_column(block) for block in blocks], dim=1)
-        trees, depth = self.columns.shape
-        asked = rows[:, self.columns.flatten()]
-        cuts = self.cuts.flatten()
-        members, question = self.members.flatten(0, 1), torch.arange(trees * depth)
-        codes = asked.long().clamp(0, members.shape[1] - 1)
-        # A numeric question has no members, and the cut of a category is NaN, above which nothing is.
-        yes = members[question, codes].bool() | (asked > cuts)
-        leaves = (yes.reshape(-1, trees, depth).long() * 2 ** torch.arange(depth)).sum(2)
-        scores = self.values[torch.arange(trees), leaves].sum(1)
-        if scores.shape[1] > 1:
-            return torch.softmax(scores, dim=1)
-        return torch.cat([torch.sigmoid(-scores), torch.sigmoid(scores)], dim=1)
-
-
-def _predictor(model: _Released) -> Predict:
-    """Class probabilities of rows, some at a time: every row meets all trees at once."""
-
-    def answer(inputs: np.ndarray) -> np.ndarray:
-        parts = torch.from_numpy(np.ascontiguousarray(inputs)).split(_ROWS_AT_A_TIME)
-        with torch.no_grad():
-            return torch.cat([model(part) for part in parts]).numpy()
-
-    return answer
