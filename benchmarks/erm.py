@@ -30,6 +30,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tacit_papers.input_perturbation.tables import resplit
+
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 TARGETED = (0.1, 0.25)
 CONSTANT = 0.5
@@ -142,7 +144,7 @@ def estimator(split, seed, method, **settings):
 def strengths(given):
     """Mean accuracy of output perturbation at multiples of the strength that it chooses itself."""
     dataset = adult(given.data_dir, centred=given.features == "centred")
-    splits = [dataset.resplit(seed=seed) for seed in range(given.repeats)]
+    splits = [resplit(dataset, seed=seed) for seed in range(given.repeats)]
     pure = {"method": "output", "variant": "chaudhuri", "delta": 0.0, "relation": "replace_one"}
     found = {}
     for epsilon in (2.0, 5.0, 10.0):
@@ -164,7 +166,7 @@ def table(given):
     from tacit_papers.input_perturbation.comparison import METHODS, best_logistic
 
     dataset = adult(given.data_dir, centred=given.features == "centred")
-    splits = [dataset.resplit(seed=seed) for seed in range(given.repeats)]
+    splits = [resplit(dataset, seed=seed) for seed in range(given.repeats)]
     found = {"without privacy": {"scores": [100 * best_logistic(split) for split in splits]}}
     print(f"without privacy {np.mean(found['without privacy']['scores']):.2f}")
     epsilons = TARGETED if given.table == "proven" else EPSILONS
@@ -237,7 +239,7 @@ def write(given):
     ball = smallest_ball(low, high, norm, columns) if given.features == "ball" else (0.0, norm)
     design = Design(low, high, norm, CONSTANT, *ball)
     for seed in range(given.repeats):
-        split = dataset.resplit(seed=seed)
+        split = resplit(dataset, seed=seed)
         rows, test = design.features(split.x_train), design.features(split.x_test)
         np.savez(given.write / f"{seed}.npz", x=rows, x_test=test, y=split.y_train, y_test=split.y_test)
 

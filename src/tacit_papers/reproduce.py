@@ -11,8 +11,8 @@ from typing import Any
 
 from tacit import check
 from tacit.serialization import write_text
-from tacit.sweeps import Result, Store, Task, expected_seconds, stored, sweep
-from tacit.sweeps.run import Progress
+from tacit.sweeps import Result, Store, Task, stored, sweep
+from tacit.sweeps.run import Clock, Progress
 from tacit_papers.base import SIZES, Figures, Item, Paper, Row
 from tacit_papers.registry import PAPERS
 from tacit_papers.stored import read_item, results_of, task_name, write_item
@@ -115,7 +115,9 @@ def estimate(
     """
     check.choice("size", size, SIZES)
     tasks = _missing([task for _, _, plan in _plans(name, size, kept) for task in plan])
-    return expected_seconds(tasks, store, data_dir=data_dir, workers=workers)
+    found = stored(tasks, store, data_dir=data_dir)
+    missing = {task.key(data_dir): task for task, result in zip(tasks, found, strict=True) if result is None}
+    return Clock(list(missing.values()), workers or os.cpu_count() or 1).left()
 
 
 def reproduce(

@@ -52,18 +52,6 @@ def test_without_test_arrays_a_public_split_holds_rows_out():
     assert dataset.notes == ("split: 30% of all rows held out, drawn with seed 4",)
 
 
-def test_resplit_keeps_every_row_with_its_label():
-    dataset = build(x_test=arrays()["x_train"][:4], y_test=arrays()["y_train"][:4])
-    again = dataset.resplit(test_fraction=0.5, seed=1)
-    assert (len(again.x_train), len(again.x_test)) == (7, 7)
-    label = {row.tobytes(): answer for row, answer in zip(dataset.x_train, dataset.y_train, strict=True)}
-    for x, y in ((again.x_train, again.y_train), (again.x_test, again.y_test)):
-        assert [label[row.tobytes()] for row in x] == list(y)
-    assert again.public_facts[0] == "number of rows: 7 for training, 7 for testing"
-    assert again.public_facts[1:] == dataset.public_facts[1:]
-    assert "seed 1" in again.notes[-1]
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e300])
 def test_cells_that_are_no_finite_number_are_named(value):
     with pytest.raises(InvalidInput, match=r"x_train must be finite .* rows 7, columns age.* rows count from 0"):

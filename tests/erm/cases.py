@@ -39,3 +39,8 @@ def terms(epsilon=1.0, delta=1e-5, *, relation="add_remove", seed=0, target=None
 def blank(width, records=2):
     """A problem whose records contribute nothing: what a method releases on it is its noise."""
     return Problem(np.zeros((records, width)), np.ones(records), Logistic(), 3.0)
+
+
+def mean_gap(case, theta, best):
+    """(F(theta) - F(best)) / n."""
+    return (case.value(theta) - case.value(best)) / case.records

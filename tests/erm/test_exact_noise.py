@@ -10,7 +10,7 @@ from scipy.stats import binom, chisquare
 from tacit.accounting import How, Ledger
 from tacit.erm import InputPerturbation, PrivateScaler, randomised_labels
 from tacit.erm.gradient import clipped_sum
-from tacit.erm.input import Aggregate, Local
+from tacit.erm.input import Aggregate
 from tacit.erm.losses import Logistic
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
 from tacit.erm.output import GaussianOutput, OutputPerturbation
@@ -23,6 +23,7 @@ from tacit.variational.linear import noisy_statistics
 from tacit_papers.improved_accounting.concealed import infer_concealed
 from tacit_papers.improved_accounting.posterior_sampling import Schedule, posterior_samples, sgld
 from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput, descent_rounding
+from tacit_papers.input_perturbation.input_methods import Local
 from tacit_papers.input_perturbation.objective_methods import ApproximateMinima, ChaudhuriObjective, KiferPureObjective
 from tests.erm.cases import problem, terms
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tacit.erm.gradient import GradientDescent
-from tacit.erm.input import Aggregate, Local, noisy_symmetric
+from tacit.erm.input import Aggregate, noisy_symmetric
 from tacit.erm.losses import Logistic
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
 from tacit.erm.output import GaussianOutput, OutputPerturbation
@@ -19,7 +19,14 @@ from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_mu
 from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput, NoisySGD, Svrg
-from tacit_papers.input_perturbation.input_methods import Fukuchi, PaperInput, Shuffled, perturbed, shuffled_epsilon
+from tacit_papers.input_perturbation.input_methods import (
+    Fukuchi,
+    Local,
+    PaperInput,
+    Shuffled,
+    perturbed,
+    shuffled_epsilon,
+)
 from tacit_papers.input_perturbation.objective_methods import (
     ApproximateMinima,
     ChaudhuriObjective,

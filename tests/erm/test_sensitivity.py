@@ -8,13 +8,14 @@ import pytest
 from tacit.erm import output
 from tacit.erm.design import Design, smallest_ball
 from tacit.erm.gradient import clipped_sum
-from tacit.erm.input import Aggregate, Local, answer_bound, moments
+from tacit.erm.input import Aggregate, answer_bound, moments
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
 from tacit.erm.output import minimiser_sensitivity
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.errors import Refused
 from tacit.relation import Relation
 from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput
+from tacit_papers.input_perturbation.input_methods import Local
 from tests.erm.cases import LOSSES, problem, rows, targets_of
 
 RELATIONS = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)
@@ -262,7 +263,7 @@ def test_local_messages_leave_out_the_constant():
     from tacit.erm import DPLogisticRegression
 
     x = np.random.default_rng(0).uniform(-1, 1, (50, 2))
-    settings = {"method": "input", "variant": "local", "delta": 1e-5, "data_bounds": (-1, 1), "classes": [0, 1]}
+    settings = {"method": Local(), "delta": 1e-5, "data_bounds": (-1, 1), "classes": [0, 1]}
     with_constant, without = (
         DPLogisticRegression(fit_intercept=fit, **settings).fit(x, (x[:, 0] > 0).astype(int)) for fit in (True, False)
     )

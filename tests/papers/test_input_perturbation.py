@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from tacit.data import from_arrays
+from tacit.erm import DPLogisticRegression
 from tacit.models import mlp
 from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.tradeoff.gaussian import gaussian_delta
 from tacit_papers.input_perturbation import comparison, counter_examples, label_flip, network, theory
-from tacit_papers.input_perturbation.tables import load_table
+from tacit_papers.input_perturbation.tables import load_table, optimality_gap, resplit
 
 # soundness.md S2: (n, claimed) -> exact epsilon, the c that would be needed.
 S2 = {
@@ -163,3 +165,27 @@ def test_a_network_that_nothing_proves_is_marked_in_every_row_and_dashed():
     drawn = network.ITEM.figures("quick", [rows])["figure-3"]
     assert drawn.count("stroke-dasharray") >= 3
     assert "optimality gap" in drawn
+
+
+def test_resplit_keeps_every_row_with_its_label():
+    x = np.arange(28.0).reshape(14, 2)
+    y = np.arange(14) % 2
+    dataset = from_arrays(x[:10], y_train=y[:10], x_test=x[10:], y_test=y[10:], classes=[0, 1], bounds=(0, 28))
+    again = resplit(dataset, test_fraction=0.5, seed=1)
+    assert (len(again.x_train), len(again.x_test)) == (7, 7)
+    label = {row.tobytes(): answer for row, answer in zip(x.astype(np.float32), y, strict=True)}
+    for rows, answers in ((again.x_train, again.y_train), (again.x_test, again.y_test)):
+        assert [label[row.tobytes()] for row in rows] == list(answers)
+    assert again.public_facts[0] == "number of rows: 7 for training, 7 for testing"
+    assert again.public_facts[1:] == dataset.public_facts[1:]
+    assert "seed 1" in again.notes[-1]
+
+
+def test_the_gap_is_that_of_the_training_records():
+    """Shrunk coefficients of a fit with much noise are further from the minimum than those of one with little."""
+    x = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+    y = (x[:, 0] > 0).astype(int)
+    settings = {"delta": 1e-4, "data_bounds": (-1, 1), "classes": [0, 1], "unsafe_seed": 0, "regularization": 0.01}
+    noisy, exact = (DPLogisticRegression(epsilon=epsilon, **settings).fit(x, y) for epsilon in (0.5, 1e6))
+    assert optimality_gap(exact, x, y) == pytest.approx(0.0, abs=1e-6)
+    assert optimality_gap(noisy, x, y) > 1e-3

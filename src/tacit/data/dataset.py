@@ -81,26 +81,6 @@ class Dataset:
             public_facts=(rows_fact(int(kept.sum()), len(self.y_test)), *self.public_facts[1:]),
         )
 
-    def resplit(self, *, test_fraction: float = 0.2, seed: int = 0) -> "Dataset":
-        """The same rows, pooled and split anew by `split`; for repeated runs over random splits.
-
-        Raises `InvalidInput` for a data set with weights or users, which the test rows have none of.
-        """
-        if self.weights is not None or self.units is not None:
-            raise check.fail("a data set that is split anew", "one without weights and users", self.name)
-        x = np.concatenate([self.x_train, self.x_test])
-        y = np.concatenate([self.y_train, self.y_test])
-        train, test = split(len(y), test_fraction=test_fraction, seed=seed)
-        return replace(
-            self,
-            x_train=x[train],
-            y_train=y[train],
-            x_test=x[test],
-            y_test=y[test],
-            notes=(*self.notes, split_note(test_fraction, seed)),
-            public_facts=(rows_fact(len(train), len(test)), *self.public_facts[1:]),
-        )
-
     def __repr__(self) -> str:
         # Never the values: a repr ends up in logs.
         shapes = f"train={self.x_train.shape}, test={self.x_test.shape}"

@@ -2,7 +2,7 @@
 
 from tacit.erm.estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression, DPRidge
 from tacit.erm.gradient import GradientDescent
-from tacit.erm.input import Aggregate, InputPerturbation, Local, randomised_labels
+from tacit.erm.input import Aggregate, InputPerturbation, randomised_labels
 from tacit.erm.methods import METHODS
 from tacit.erm.mlp import DPMLPClassifier
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
@@ -26,7 +26,6 @@ __all__ = [
     "GaussianOutput",
     "GradientDescent",
     "InputPerturbation",
-    "Local",
     "Method",
     "ObjectiveGaussian",
     "OutputPerturbation",

@@ -112,7 +112,6 @@ class DPLogisticRegression(LinearClassifier):
         public_size: see `ConvexModel`.
         weight_bound: see `ConvexModel`.
         class_weight: class -> weight > 0 in the loss, public; see `LinearClassifier`.
-        unsafe_diagnostics: see `ConvexModel`.
         epsilon: see `PrivateEstimator`.
         delta: see `PrivateEstimator`.
         target: see `PrivateEstimator`.

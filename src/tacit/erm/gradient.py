@@ -138,7 +138,7 @@ class GradientDescent(Method):
         std = step.noise_multiplier * clip
         eta = self.step_scale / (problem.loss.smoothness + problem.strength / problem.size)
         theta, velocity = problem.zero(), problem.zero()
-        tail = TailMean(self.steps, theta)
+        total, counted = problem.zero(), 0
         for taken in range(1, self.steps + 1):
             terms.charge(step, "gradient perturbation", exact=True)
             ahead = theta + self.momentum * velocity
@@ -146,23 +146,7 @@ class GradientDescent(Method):
             noisy = terms.noisy(clipped_sum(problem, ahead, clip), std=std, rounding=rounding)
             velocity = self.momentum * velocity - eta / problem.size * (noisy + problem.strength * ahead)
             theta = theta + velocity
-            tail.add(taken, theta)
+            if 2 * taken > self.steps:
+                total, counted = total + theta, counted + 1
         facts = {"noise_std": std, "clip_norm": clip, "steps": self.steps, "step_size": eta}
-        return terms.release(tail.mean if self.average else theta, step * self.steps, facts)
-
-
-class TailMean:
-    """Mean of the second half of `steps` iterates."""
-
-    def __init__(self, steps: int, zero: Array):
-        self._steps, self._total, self._count = steps, np.zeros_like(zero), 0
-
-    def add(self, taken: int, theta: Array) -> None:
-        """Count the iterate after `taken` steps."""
-        if 2 * taken > self._steps:
-            self._total, self._count = self._total + theta, self._count + 1
-
-    @property
-    def mean(self) -> Array:
-        """The mean of what was counted."""
-        return self._total / self._count
+        return terms.release(total / counted if self.average else theta, step * self.steps, facts)

@@ -1,4 +1,4 @@
-"""Input perturbation that is proven: Gaussian noise on records, or on their summed statistics (modes A1 and A2).
+"""Input perturbation that is proven: Gaussian noise on summed statistics (mode A2), on tables, and on labels.
 
 `InputPerturbation`: a perturbed table for any other learner; `randomised_labels`: labels by randomised response.
 """
@@ -21,7 +21,7 @@ from tacit.erm.design import Design, declared_bounds, largest_norm
 from tacit.erm.losses import HuberHinge, Logistic, Squared
 from tacit.erm.release import Method, Release, Terms, guarantee_of, local_gaussian
 from tacit.erm.solver import Problem, check_unit_rows, sum_rounding
-from tacit.mechanisms import Gaussian, Mechanism, RandomizedResponse
+from tacit.mechanisms import Gaussian, RandomizedResponse
 from tacit.noise import SecureStream, Stream, rounded_gaussian
 from tacit.noise.discrete import randomised_response
 from tacit.relation import Relation
@@ -167,73 +167,6 @@ class Aggregate(Method):
             noisy_symmetric(terms.stream, second, std / a * (1 + rounding)),
             terms.noisy(first, std=scale, rounding=rounding),
         )
-
-
-def perturbed_rows(problem: Problem, terms: Terms, std: float) -> Array:
-    """Rows with N(0, std^2) added to every private feature, (n, p); the intercept's constant is public and stays."""
-    rows, private = problem.features.copy(), problem.private_columns
-    rows[:, :private] = terms.noisy(rows[:, :private], std=std, rounding=sum_rounding(1))
-    return rows
-
-
-@dataclass(frozen=True)
-class Local(Method):
-    """A1, local model: every record is sent once as (x, tau answer / A) + N(0, s^2 I).
-
-    Training on the messages is post-processing.
-    ||(x, tau answer / A)|| <= sqrt(r^2 + tau^2), r = 1 / sqrt(1 + c^2) the longest row without the intercept's constant
-    c, which is public and not sent, so two records' messages are mu_local = 2 sqrt(r^2 + tau^2) / s apart.
-    theta solves the ridge equations on the messages' moments, H less its known bias n s^2 I. The target is met locally,
-    under replace-one, by every single message; the curator needs no trust.
-
-    Args:
-        label_scale: tau > 0.
-
-    Source: the Gaussian mechanism in the local model.
-
-    Example:
-        >>> Local(label_scale=0.5).label_scale
-        0.5
-    """
-
-    family: ClassVar[str] = "input"
-    reads_loss: ClassVar[bool] = False
-    name: ClassVar[str] = "local"
-    label_scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        check.positive("label_scale", self.label_scale)
-
-    def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
-        """Local mu, mechanism for the ledger, and the relation under which it meets the target."""
-        step = local_gaussian(terms.target)
-        return 2 / step.noise_multiplier, step, Relation.REPLACE_ONE
-
-    def release(self, problem: Problem, terms: Terms) -> Release:
-        """Release the ridge solution of the messages."""
-        check_unit_rows(problem.features)
-        check_unit_rows(problem.features[:, : problem.private_columns] / problem.private_norm)
-        mu, mechanism, relation = self.budget(problem.records, terms)
-        std = 2 * math.hypot(problem.private_norm, self.label_scale) / mu
-        terms.ledger.assume(SHARES)
-        terms.charge(mechanism, f"{self.name} messages", exact=True)
-        rows, sent = self.messages(problem, terms, std)
-        curvature, _ = moments(problem)
-        bound, private = answer_bound(problem), problem.private_columns
-        second = rows.T @ rows
-        second[np.arange(private), np.arange(private)] -= problem.records * std**2
-        first = rows.T @ sent * (bound / self.label_scale)
-        floor = curvature * math.sqrt(2 * problem.records * problem.shape[0]) * std**2
-        theta = ridge(problem, curvature, second, first, floor)
-        facts = {"noise_std": std, "strength": max(problem.strength, floor)}
-        return terms.release(theta, mechanism, facts, relation=relation, local_mu=mu)
-
-    def messages(self, problem: Problem, terms: Terms, std: float) -> tuple[Array, Array]:
-        """Perturbed rows (n, p) and perturbed tau answer / A (n, k)."""
-        rows = perturbed_rows(problem, terms, std)
-        _, answers = moments(problem)
-        scaled = self.label_scale / answer_bound(problem) * answers
-        return rows, terms.noisy(scaled, std=std, rounding=sum_rounding(1))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -21,7 +21,7 @@ from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
 from tacit.erm.quantiles import CosineDesign, distributions, mechanism_of
 from tacit.erm.release import Method, Release, Terms
-from tacit.erm.solver import Problem, minimise
+from tacit.erm.solver import Problem
 from tacit.erm.transformers import categories_of, split_bill
 from tacit.erm.weights import Weighted, record_shares, with_weights
 from tacit.errors import InvalidInput
@@ -30,8 +30,6 @@ from tacit.relation import Relation
 from tacit.tradeoff import Epsilon, Target, TradeOff
 
 Array = np.ndarray
-
-DIAGNOSTICS = "unsafe_diagnostics: the optimality gap was computed from the data without being paid for"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -221,7 +219,6 @@ class ConvexModel(LinearModel):
         categorical: columns of codes, by place or name, for cosines; see `DPBoostedTrees`.
         regularization: lambda >= 0, or "auto": from n, p, the target and prior_norm alone.
         prior_norm: a public guess of the norm of the solution for unit rows.
-        unsafe_diagnostics: also computes `optimality_gap_`, which is not private.
         public_size: declared number of records, from which strength, steps, rates and the default delta derive; then
             the guarantee holds for add/remove whatever the true number is. None takes the number of records itself,
             which is public then, and certifies "zero_out" in place of "add_remove".
@@ -236,7 +233,6 @@ class ConvexModel(LinearModel):
     categorical: Sequence[Any] = ()
     regularization: float | str = "auto"
     prior_norm: float = 12.0
-    unsafe_diagnostics: bool = False
     public_size: int | None = None
     weight_bound: float = 1.0
     _weighted = False
@@ -263,13 +259,6 @@ class ConvexModel(LinearModel):
         self._weighted = sample_weight is not None
         return self._fitted(X, self._with_weights(targets, sample_weight))
 
-    def optimality_gap(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """(F(theta) - min F) / n on the given records, at the fitted regularisation: for whoever holds the data."""
-        check_is_fitted(self)
-        X, targets = self._records(X, y, reset=False)
-        targets = self._with_weights(targets, sample_weight)
-        return mean_gap(self._problem(X, targets, self.regularization_ * len(X)), self.release_.theta)
-
     def _with_weights(self, targets: Array, sample_weight: Any) -> Array:
         """`targets`, with the shares of their weights beside them where there are weights."""
         if sample_weight is None:
@@ -295,10 +284,6 @@ class ConvexModel(LinearModel):
         release = self.method_.release(problem, terms)
         strength = release.facts.get("strength", problem.strength)
         self.regularization_ = strength / problem.size
-        if self.unsafe_diagnostics:
-            terms.ledger.mark_unsafe("unsafe_diagnostics")
-            terms.ledger.assume(DIAGNOSTICS)
-            self.optimality_gap_ = mean_gap(problem.with_strength(strength), release.theta)
         return release
 
     def _takes_cosines(self, shape: Shape) -> bool:
@@ -400,10 +385,3 @@ class ConvexModel(LinearModel):
     @abstractmethod
     def _loss(self) -> Loss:
         """Loss of one record."""
-
-
-def mean_gap(problem: Problem, theta: Array) -> float:
-    """(F(theta) - min F) / n, short by at most 1e-9: a gradient norm g is within g^2 / (2 strength) of the minimum."""
-    # Below a gradient norm of 1e-6 the solver would only work on rounding errors of large sums.
-    tolerance = max(math.sqrt(2e-9 * problem.strength * problem.records), 1e-6)
-    return problem.mean_gap(theta, minimise(problem, tolerance=tolerance).theta)

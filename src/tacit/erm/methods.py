@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tacit import check
 from tacit.erm.gradient import GradientDescent
-from tacit.erm.input import Aggregate, Local
+from tacit.erm.input import Aggregate
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
 from tacit.erm.output import GaussianOutput, OutputPerturbation
 from tacit.erm.release import Method
@@ -15,7 +15,6 @@ FAMILIES = ("input", "objective", "output", "gradient")
 # The first of a family is its default; the first pure one its default where delta is 0.
 _METHODS: tuple[type[Method], ...] = (
     Aggregate,
-    Local,
     ObjectiveGaussian,
     PureObjective,
     GaussianOutput,

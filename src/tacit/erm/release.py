@@ -140,12 +140,6 @@ class Terms:
         least = smallest("1 / epsilon", lambda value: Approximate(1 / value, 0.0), self.target, relation=self.relation)
         return 1 / least.value
 
-    def approximate(self, name: str) -> tuple[float, float]:
-        """(epsilon, delta) for formulas that know nothing else; raises `InvalidInput` for other targets."""
-        if not isinstance(self.target, Epsilon) or not 0 < self.target.delta < 1:
-            raise InvalidInput(f"target must be Epsilon with delta in (0, 1) for {name}; got {self.target}.")
-        return self.target.epsilon, self.target.delta
-
 
 @dataclass(frozen=True, eq=False)
 class Release:

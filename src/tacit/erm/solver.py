@@ -187,10 +187,6 @@ class Problem:
         slopes = self.loss.slopes(self.features @ theta, self.targets)
         return self.features[:, :, None] * slopes[:, None, :]
 
-    def mean_gap(self, theta: Array, best: Array) -> float:
-        """Mean optimality gap (F(theta) - F(best)) / n."""
-        return (self.value(theta) - self.value(best)) / self.records
-
 
 def blocked_sum(features: Array, slopes: Array) -> Array:
     """sum_i x_i slope_i^T, (p, k): blocks of `BLOCK_ROWS` records, added one after another.

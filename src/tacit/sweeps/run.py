@@ -61,7 +61,7 @@ def sweep(
     before = stored(tasks, store, data_dir=data_dir)
     found = {key: result for key, result in zip(keys, before, strict=True) if result is not None}
     missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in found}
-    clock = _Clock(list(missing.values()), workers)
+    clock = Clock(list(missing.values()), workers)
     total = len(found) + len(missing)
     on_progress(len(found), total, clock.left())
     run = _ray if engine == "ray" else _local
@@ -131,27 +131,7 @@ def stored(tasks: Sequence[Task], store: Store, *, data_dir: Folder = None) -> l
     return [store.find(task.key(data_dir)) for task in tasks]
 
 
-def expected_seconds(
-    tasks: Sequence[Task],
-    store: Store,
-    *,
-    data_dir: Folder = None,
-    workers: int | None = None,
-) -> float:
-    """Seconds that `sweep` needs for the tasks that are not stored, from their own estimates.
-
-    Args:
-        tasks: to run.
-        store: where finished tasks are kept.
-        data_dir: folder of the data files, whose fingerprint is part of the keys.
-        workers: processes; the number of cores by default.
-    """
-    found = stored(tasks, store, data_dir=data_dir)
-    missing = {task.key(data_dir): task for task, result in zip(tasks, found, strict=True) if result is None}
-    return _Clock(list(missing.values()), workers or os.cpu_count() or 1).left()
-
-
-class _Clock:
+class Clock:
     """Time left: the tasks' own estimates, corrected by how long the finished ones took."""
 
     def __init__(self, tasks: Sequence[Task], workers: int):
@@ -160,11 +140,13 @@ class _Clock:
         self._expected, self._spent, self._workers = 0.0, 0.0, workers
 
     def count(self, task: Task, seconds: float) -> None:
+        """Count a task that took so long."""
         self._open -= task.seconds
         self._expected += task.seconds
         self._spent += seconds
 
     def left(self) -> float:
+        """Seconds until the last task ends."""
         pace = self._spent / self._expected if self._expected else 1.0
         return pace * max(self._open / self._workers, min(self._longest, self._open), 0.0)
 

@@ -20,7 +20,6 @@ from tacit.erm import (
     DPLogisticRegression,
     GaussianOutput,
     GradientDescent,
-    Local,
     Method,
     ObjectiveGaussian,
     OutputPerturbation,
@@ -37,14 +36,24 @@ from tacit_papers.base import Item, Row
 from tacit_papers.drawing import Panel, panels_svg
 from tacit_papers.input_perturbation.counter_examples import KEY
 from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput, NoisySGD, Svrg
-from tacit_papers.input_perturbation.input_methods import Fukuchi, PaperInput, Shuffled
+from tacit_papers.input_perturbation.input_methods import Fukuchi, Local, PaperInput, Shuffled
 from tacit_papers.input_perturbation.objective_methods import (
     ApproximateMinima,
     ChaudhuriObjective,
     KiferObjective,
     KiferPureObjective,
 )
-from tacit_papers.input_perturbation.tables import IRIS, LARGE, SMALL, TITLES, declared, load_table, public_norm
+from tacit_papers.input_perturbation.tables import (
+    IRIS,
+    LARGE,
+    SMALL,
+    TITLES,
+    declared,
+    load_table,
+    optimality_gap,
+    public_norm,
+    resplit,
+)
 from tacit_papers.input_perturbation.theory import NUMBERS
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -134,7 +143,7 @@ def fits(dataset: Dataset, epsilons: Sequence[float], seed: int) -> list[Fit]:
         epsilons: targets, each > 0.
         seed: of the split and the noise.
     """
-    dataset = dataset.resplit(seed=seed)
+    dataset = resplit(dataset, seed=seed)
     start = time.perf_counter()
     score = best_logistic(dataset)
     seconds, none = time.perf_counter() - start, (None, None, None)
@@ -171,7 +180,7 @@ def _fit(dataset: Dataset, kind: type[Method], epsilon: float, seed: int) -> Fit
         delta,
         seed,
         float(model.score(dataset.x_test, dataset.y_test)),
-        model.optimality_gap(dataset.x_train, dataset.y_train),
+        optimality_gap(model, dataset.x_train, dataset.y_train),
         None if floor is None else float(floor.epsilon(at)),
         None if local is None else float(local.epsilon(at)),
         seconds,

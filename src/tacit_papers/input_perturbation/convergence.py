@@ -12,7 +12,7 @@ from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
 from tacit_papers.input_perturbation.counter_examples import KEY
 from tacit_papers.input_perturbation.cross_validation import METHODS, method_at
-from tacit_papers.input_perturbation.tables import declared, load_table
+from tacit_papers.input_perturbation.tables import declared, load_table, optimality_gap, resplit
 
 NAME = "figure-2-convergence"
 _STEPS = {"quick": (50,), "full": (50, 500, 3000)}
@@ -36,7 +36,7 @@ def converged(
     from tacit.erm.base import default_delta
     from tacit.errors import LeakWarning
 
-    data = load_table(dataset, data_dir).resplit(seed=0)
+    data = resplit(load_table(dataset, data_dir), seed=0)
     model = DPLogisticRegression(
         method=method_at(method, steps),
         epsilon=epsilon,
@@ -49,7 +49,7 @@ def converged(
         warnings.simplefilter("ignore", LeakWarning)
         model.fit(data.x_train, data.y_train)
     accuracy = float(model.score(data.x_test, data.y_test))
-    return {"accuracy": accuracy, "gap": float(model.optimality_gap(data.x_train, data.y_train))}
+    return {"accuracy": accuracy, "gap": float(optimality_gap(model, data.x_train, data.y_train))}
 
 
 def _cells(size: str) -> list[tuple[str, int | None]]:

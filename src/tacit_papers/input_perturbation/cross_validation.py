@@ -14,7 +14,7 @@ from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
 from tacit_papers.drawing import Panel, panels_svg
 from tacit_papers.input_perturbation.counter_examples import KEY
-from tacit_papers.input_perturbation.tables import IRIS, SMALL, TITLES, declared, load_table
+from tacit_papers.input_perturbation.tables import IRIS, SMALL, TITLES, declared, load_table, resplit
 
 NAME = "figure-2-cross-validated"
 _ADULT = "adult_complete"
@@ -73,7 +73,7 @@ def chosen(
     """
     import numpy as np
 
-    data = load_table(dataset, data_dir).resplit(seed=seed)
+    data = resplit(load_table(dataset, data_dir), seed=seed)
     order = np.random.default_rng(seed).permutation(len(data.y_train))
     held, rest = np.split(order, [len(order) // _SHARE])
     x, y = data.x_train, data.y_train

@@ -14,7 +14,7 @@ import numpy as np
 
 from tacit import check
 from tacit.calibration import noise_multiplier
-from tacit.erm.gradient import TailMean, clipped_sum
+from tacit.erm.gradient import clipped_sum
 from tacit.erm.output import with_gaussian_noise
 from tacit.erm.release import Method, Release, Terms, lipschitz
 from tacit.erm.solver import ELEMENTWISE, UNIT, Problem, gamma, roundings, step_rounding
@@ -23,6 +23,7 @@ from tacit.mechanisms import Compose, Gaussian
 from tacit.relation import Relation
 from tacit.sampling import PoissonSampler
 from tacit.tradeoff.gaussian import gaussian_mu
+from tacit_papers.input_perturbation.objective_methods import approximate
 
 
 def descent_rounding(problem: Problem, bound: float, steps: int, step_size: float) -> float:
@@ -189,7 +190,7 @@ class NoisySGD(Method):
             return found.value, self.steps, rate
         if terms.relation is Relation.REPLACE_ONE:
             raise InvalidInput("relation must be add_remove or zero_out for the published constant; got replace_one.")
-        epsilon, delta = terms.approximate(self.name)
+        epsilon, delta = approximate(terms, self.name)
         return math.sqrt(published_variance(1.0, n, epsilon, delta)) / n, min(n * n, self.cap * n), 1 / n
 
     def release(self, problem: Problem, terms: Terms) -> Release:
@@ -274,3 +275,20 @@ class Svrg(Method):
                 theta = theta - eta / n * (noisy / rate + full + problem.strength * theta)
         steps = float(sum(times for _, times in mechanism.steps))
         return terms.release(theta, mechanism, {"noise_std": std, "inner_noise_std": 2 * std, "steps": steps})
+
+
+class TailMean:
+    """Mean of the second half of `steps` iterates."""
+
+    def __init__(self, steps: int, zero: np.ndarray):
+        self._steps, self._total, self._count = steps, np.zeros_like(zero), 0
+
+    def add(self, taken: int, theta: np.ndarray) -> None:
+        """Count the iterate after `taken` steps."""
+        if 2 * taken > self._steps:
+            self._total, self._count = self._total + theta, self._count + 1
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean of what was counted."""
+        return self._total / self._count

@@ -13,16 +13,16 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.erm.input import SHARES, Local, perturbed_rows
-from tacit.erm.release import Method, Release, Terms, gaussian_trade_off, lipschitz
-from tacit.erm.solver import Problem
+from tacit.erm.input import SHARES, answer_bound, moments, ridge
+from tacit.erm.release import Method, Release, Terms, gaussian_trade_off, lipschitz, local_gaussian
+from tacit.erm.solver import Problem, check_unit_rows, sum_rounding
 from tacit.mechanisms import Approximate, Mechanism
 from tacit.relation import Relation
 from tacit.root_finding import bracketed_root
 from tacit.standing import Standing
 from tacit.tradeoff import TradeOff
 from tacit.tradeoff.gaussian import gaussian_mu
-from tacit_papers.input_perturbation.objective_methods import KiferObjective
+from tacit_papers.input_perturbation.objective_methods import KiferObjective, approximate
 
 LABELS = "labels are not perturbed: the local guarantee covers the features of a record alone"
 
@@ -137,7 +137,7 @@ class PaperInput(Method):
 
     def std(self, problem: Problem, terms: Terms) -> float:
         """Noise standard deviation sigma for this problem."""
-        epsilon, delta = terms.approximate(self.name)
+        epsilon, delta = approximate(terms, self.name)
         check.positive("strength", problem.strength, "Theorem 1 needs strong convexity.")
         return published_std(
             lipschitz=lipschitz(problem, self.name),
@@ -152,7 +152,7 @@ class PaperInput(Method):
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the last iterate of gradient descent on the perturbed records."""
-        epsilon, delta = terms.approximate(self.name)
+        epsilon, delta = approximate(terms, self.name)
         sigma = self.std(problem, terms)
         mechanism = Approximate(epsilon, delta)
         claim_in(terms, mechanism)
@@ -199,6 +199,73 @@ def claimed_release(
     return ClaimedRelease(theta, mechanism, terms.certified, standing, 2 / sigma, facts, floor_mu=floor)
 
 
+def perturbed_rows(problem: Problem, terms: Terms, std: float) -> np.ndarray:
+    """Rows with N(0, std^2) added to every private feature, (n, p); the intercept's constant is public and stays."""
+    rows, private = problem.features.copy(), problem.private_columns
+    rows[:, :private] = terms.noisy(rows[:, :private], std=std, rounding=sum_rounding(1))
+    return rows
+
+
+@dataclass(frozen=True)
+class Local(Method):
+    """A1, local model: every record is sent once as (x, tau answer / A) + N(0, s^2 I).
+
+    Training on the messages is post-processing.
+    ||(x, tau answer / A)|| <= sqrt(r^2 + tau^2), r = 1 / sqrt(1 + c^2) the longest row without the intercept's constant
+    c, which is public and not sent, so two records' messages are mu_local = 2 sqrt(r^2 + tau^2) / s apart.
+    theta solves the ridge equations on the messages' moments, H less its known bias n s^2 I. The target is met locally,
+    under replace-one, by every single message; the curator needs no trust.
+
+    Args:
+        label_scale: tau > 0.
+
+    Source: the Gaussian mechanism in the local model.
+
+    Example:
+        >>> Local(label_scale=0.5).label_scale
+        0.5
+    """
+
+    family: ClassVar[str] = "input"
+    reads_loss: ClassVar[bool] = False
+    name: ClassVar[str] = "local"
+    label_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check.positive("label_scale", self.label_scale)
+
+    def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
+        """Local mu, mechanism for the ledger, and the relation under which it meets the target."""
+        step = local_gaussian(terms.target)
+        return 2 / step.noise_multiplier, step, Relation.REPLACE_ONE
+
+    def release(self, problem: Problem, terms: Terms) -> Release:
+        """Release the ridge solution of the messages."""
+        check_unit_rows(problem.features)
+        check_unit_rows(problem.features[:, : problem.private_columns] / problem.private_norm)
+        mu, mechanism, relation = self.budget(problem.records, terms)
+        std = 2 * math.hypot(problem.private_norm, self.label_scale) / mu
+        terms.ledger.assume(SHARES)
+        terms.charge(mechanism, f"{self.name} messages", exact=True)
+        rows, sent = self.messages(problem, terms, std)
+        curvature, _ = moments(problem)
+        bound, private = answer_bound(problem), problem.private_columns
+        second = rows.T @ rows
+        second[np.arange(private), np.arange(private)] -= problem.records * std**2
+        first = rows.T @ sent * (bound / self.label_scale)
+        floor = curvature * math.sqrt(2 * problem.records * problem.shape[0]) * std**2
+        theta = ridge(problem, curvature, second, first, floor)
+        facts = {"noise_std": std, "strength": max(problem.strength, floor)}
+        return terms.release(theta, mechanism, facts, relation=relation, local_mu=mu)
+
+    def messages(self, problem: Problem, terms: Terms, std: float) -> tuple[np.ndarray, np.ndarray]:
+        """Perturbed rows (n, p) and perturbed tau answer / A (n, k)."""
+        rows = perturbed_rows(problem, terms, std)
+        _, answers = moments(problem)
+        scaled = self.label_scale / answer_bound(problem) * answers
+        return rows, terms.noisy(scaled, std=std, rounding=sum_rounding(1))
+
+
 @dataclass(frozen=True)
 class Shuffled(Local):
     """A3, the shuffle model: (e0, d0)-DP messages, order removed by a trusted shuffler; the target is met centrally.
@@ -221,7 +288,7 @@ class Shuffled(Local):
 
     def budget(self, records: int, terms: Terms) -> tuple[float, Mechanism, Relation]:
         """The largest (e0, d0) that the shuffler brings down to the target."""
-        epsilon, delta = terms.approximate(self.name)
+        epsilon, delta = approximate(terms, self.name)
         first = largest_local_epsilon(epsilon, delta / 2, records)
         d0 = delta / 2 / ((math.exp(epsilon) + 1) * (1 + math.exp(-first) / 2) * records)
         mechanism = Approximate(epsilon, delta)

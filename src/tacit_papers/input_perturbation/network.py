@@ -19,7 +19,7 @@ import numpy as np
 
 from tacit.erm import DPMLPClassifier
 from tacit.erm.base import default_delta
-from tacit.erm.release import Release, Terms
+from tacit.erm.release import Release
 from tacit.errors import LeakWarning
 from tacit.mechanisms import Approximate, Gaussian
 from tacit.noise import SeededStream, gaussian
@@ -28,8 +28,8 @@ from tacit_papers.base import Item, Row
 from tacit_papers.drawing import Panel, panels_svg
 from tacit_papers.input_perturbation.counter_examples import KEY
 from tacit_papers.input_perturbation.input_methods import claim_in, claimed_release, published_std
-from tacit_papers.input_perturbation.objective_methods import kifer_variance
-from tacit_papers.input_perturbation.tables import LARGE, TITLES, declared, load_table, public_norm
+from tacit_papers.input_perturbation.objective_methods import approximate, kifer_variance
+from tacit_papers.input_perturbation.tables import LARGE, TITLES, declared, load_table, public_norm, resplit
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -75,7 +75,7 @@ def networks(
         epsilons: targets, each > 0, under replace-one, delta = min(1e-5, n^-1.1).
         data_dir: folder of the data files.
     """
-    data = load_table(dataset, data_dir).resplit(seed=seed)
+    data = resplit(load_table(dataset, data_dir), seed=seed)
     descended = _Table(data).descend(_PLAIN_STEPS, momentum=0.0)
     fits: dict[tuple[str, float | None], tuple[float, float]] = {("none", None): best_mlp(data)}
     for epsilon in epsilons:
@@ -199,16 +199,28 @@ class PublishedMLP(DPMLPClassifier):
     """`DPMLPClassifier` on features perturbed as Kang et al. calibrate them: claimed, and refuted.
 
     Args:
+        steps: full-batch steps.
+        learning_rate: > 0.
         pl_constant: > 0, of the Polyak-Lojasiewicz condition, which cannot be checked.
 
     All other parameters as in `DPMLPClassifier`.
     """
 
-    method: str = "input"
+    steps: int = 50
+    learning_rate: float = 1.0
     pl_constant: float = 0.01
 
-    def _perturbed(self, rows: np.ndarray, labels: np.ndarray, terms: Terms) -> Release:
-        epsilon, delta = terms.approximate("paper")
+    def _unread(self) -> tuple[str, ...]:
+        return (*super()._unread(), "epochs", "batch_size", "clip_norm")
+
+    def _fit(self, X: np.ndarray, targets: np.ndarray) -> Release:
+        import torch
+
+        from tacit.training import fit_nonprivate
+
+        terms = self._terms(X, self._target(len(X)))
+        self.model_, rows = self._network(X.shape[1]), self.design_.features(X)
+        epsilon, delta = approximate(terms, "paper")
         sigma = published_std(
             lipschitz=1.0,
             steps=self.steps,
@@ -219,7 +231,15 @@ class PublishedMLP(DPMLPClassifier):
         )
         mechanism = Approximate(epsilon, delta)
         claim_in(terms, mechanism)
-        self._descend(rows + gaussian(terms.stream, rows.shape, std=sigma), labels)
+        fit_nonprivate(
+            self.model_,
+            rows + gaussian(terms.stream, rows.shape, std=sigma),
+            targets.astype(np.int64),
+            loss=torch.nn.CrossEntropyLoss(reduction="none"),
+            optimizer=torch.optim.SGD(self.model_.parameters(), lr=self.learning_rate, momentum=_MOMENTUM),
+            sample_rate=1.0,
+            steps=self.steps,
+        )
         return claimed_release(self._weights(), mechanism, terms, sigma, len(rows), self.steps)
 
 

@@ -14,14 +14,23 @@ from tacit import check
 from tacit.erm.objective import ROUNDING_SHARE, PureObjective, pulled_strength, rounded_minimiser
 from tacit.erm.release import Method, Release, Terms, lipschitz, log_volume
 from tacit.erm.solver import TOLERANCE, Problem
+from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Gaussian, ObjectivePerturbation
 from tacit.relation import Relation
+from tacit.tradeoff import Epsilon
 from tacit.tradeoff.gaussian import gaussian_mu
 
 # Share of e1 that AMP's linear term keeps; the rest is e3, which pays for the Hessian. The paper leaves it open.
 _LINEAR_SHARE = 0.9
 # Events m (m + 2) of one corner under replace-one: the case of the published proof.
 _ONE_CORNER = 3
+
+
+def approximate(terms: Terms, name: str) -> tuple[float, float]:
+    """(epsilon, delta) of the target, for formulas that know nothing else; raises `InvalidInput` for other targets."""
+    if not isinstance(terms.target, Epsilon) or not 0 < terms.target.delta < 1:
+        raise InvalidInput(f"target must be Epsilon with delta in (0, 1) for {name}; got {terms.target}.")
+    return terms.target.epsilon, terms.target.delta
 
 
 def kifer_variance(bound: float, epsilon: float, delta: float) -> float:
@@ -71,12 +80,12 @@ class KiferObjective(Method):
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
         """`pulled_strength` for E ||b||."""
-        std = self.noise_std(problem, terms.relation, *terms.approximate(self.name))
+        std = self.noise_std(problem, terms.relation, *approximate(terms, self.name))
         return pulled_strength(problem, std * math.sqrt(problem.dimension), prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the minimiser of the perturbed objective, rounded."""
-        epsilon, delta = terms.approximate(self.name)
+        epsilon, delta = approximate(terms, self.name)
         main = (epsilon * (1 - ROUNDING_SHARE), delta * (1 - ROUNDING_SHARE))
         std = self.noise_std(problem, terms.relation, *main)
         raised = problem.with_strength(max(problem.strength, 2 * problem.loss.smoothness / main[0]))
@@ -146,12 +155,12 @@ class ApproximateMinima(Method):
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
         """`pulled_strength` for E ||b1||."""
-        _, s1, _ = self.scales(problem.with_strength(0.0), *terms.approximate(self.name), terms.relation)
+        _, s1, _ = self.scales(problem.with_strength(0.0), *approximate(terms, self.name), terms.relation)
         return pulled_strength(problem, s1 * math.sqrt(problem.dimension), prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the approximate minimiser plus b2."""
-        epsilon, delta = terms.approximate(self.name)
+        epsilon, delta = approximate(terms, self.name)
         strength, s1, s2 = self.scales(problem, epsilon, delta, terms.relation)
         raised = problem.with_strength(strength)
         # Mu of b2 is 2 error / strength / s2 under every relation; accountants widen a Gaussian step by s.
