@@ -400,12 +400,12 @@ def test_one_process_alone_trains(monkeypatch):
 
 @pytest.mark.parametrize(("wanted", "passes"), [(40, 1), pytest.param(10_000, 8, marks=pytest.mark.slow)])
 def test_forced_probes_raise_no_false_alarm(wanted, passes):
-    """10,000 probes and as many replays of correct programs: python -m pytest -m slow -k forced_probes."""
+    """10,000 probes of correct programs: python -m pytest -m slow -k forced_probes."""
     probes, loops = 0, list(CORRECT.values())
     while probes < wanted:
         for number, name in enumerate(GOOD):
             p = private(GOOD[name](), check_every=1, steps=10**6)
-            p.model.session.checks._sure = dict.fromkeys(("probe", "loss", "inputs"), 10**9)
+            p.model.session.checks._sure = 10**9
             for losses in loops if passes > 1 else [loops[number % len(loops)]]:
                 epochs(p, losses, passes)
             probes += p.model.clipped.probe.times

@@ -42,13 +42,16 @@ def input_doubt(trace: Trace, value: TracedTensor) -> str:
     return _doubt(_Again(trace), made, plain(value), _INPUT)
 
 
-def loss_doubt(loss: PrivateOutputs, found: Tensor, scale: int) -> str:
+def loss_doubt(loss: PrivateOutputs, found: Tensor, reduction: str) -> tuple[str, frozenset[tuple[int, int]]]:
     """What the record types leave open of a loss; "" where its gradient for each record follows that record.
 
     Args:
         loss: what `backward` was called on.
-        found: gradients of `loss` in the outputs, shape of the outputs.
-        scale: what `found` was multiplied by.
+        found: gradients in the outputs, shape of the outputs; of a mean, times the number of its records.
+        reduction: "none", "mean" or "sum": form of a loss that is one number.
+
+    Returns:
+        The doubt, and where numbers that are multiples of the number of records weigh the losses: `RecordMode.sized`.
 
     Raises:
         MixesRecords: an operation of the loss or of its gradient mixes the records.
@@ -61,15 +64,17 @@ def loss_doubt(loss: PrivateOutputs, found: Tensor, scale: int) -> str:
         leaf = again.roots[place].requires_grad_()
         with torch.enable_grad():
             value = again.value(loss)
-            if value.dim():
-                again.check(value, _LOSS)
+            again.check(value, _LOSS) if value.dim() else again.check_number(value, reduction)
             (gradient,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True)
         if gradient is None:
             return torch.zeros_like(leaf)
         again.check(gradient, _LOSS)
-        return gradient * scale
+        return gradient
 
-    return _doubt(_Again(trace, undone=scale > 1), made, found, _LOSS)
+    undone = reduction == "mean" and not loss.dim()
+    again = _Again(trace, undone)
+    found = found / trace.size if undone else found
+    return _doubt(again, made, found, _LOSS), frozenset() if again.mode is None else frozenset(again.mode.sized)
 
 
 class _Again:
@@ -111,6 +116,14 @@ class _Again:
         kind = PUBLIC if self.mode is None else self.mode.kind(value)
         if not isinstance(kind, Public) and kind != Records(0):
             raise InvalidInput(sentence)
+
+    def check_number(self, value: Tensor, reduction: str) -> None:
+        """Require a loss that is one number to be the mean or the sum over the records."""
+        kind = PUBLIC if self.mode is None else self.mode.kind(value)
+        if not isinstance(kind, Public | WholeBatch):
+            raise InvalidInput(_NUMBER[reduction])
+        if isinstance(kind, WholeBatch) and kind.is_mean != (reduction == "mean"):
+            raise InvalidInput(_NUMBER[reduction])
 
     def _before(self, node: Node) -> None:
         if self.mode is None:
@@ -164,3 +177,15 @@ _LOSS = (
     "losses must each depend on their own example only; got losses that mix the batch: a gradient changes with other "
     'records. Use reduction="none", no statistics of the batch, and targets made from one record each.'
 )
+SIZED = (
+    "losses must not follow the number of records of their batch; got one that is multiplied or divided by it. Use "
+    'reduction="none" and call backward on the vector of losses.'
+)
+"""The sentence for losses that a number weighs which follows the size of the batch."""
+_NUMBER = {
+    "mean": "loss must be the mean over the batch of one loss per example, each of its own example only; got another. "
+    'Use reduction="none" and call backward on the vector of losses, or loss_reduction="sum" for a sum. Class weights '
+    "and ignored targets make a mean divide by a private number.",
+    "sum": "loss must be the sum over the batch of one loss per example, each of its own example only; got another. "
+    'Use reduction="none" and call backward on the vector of losses, or loss_reduction="mean" for a mean.',
+}

@@ -19,13 +19,13 @@ from torch.optim import Optimizer
 
 from tacit import check
 from tacit.accounting.facts import Facts, How
-from tacit.errors import TacitError, TrainingMisuse
+from tacit.errors import InvalidInput, TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs, weights_written
 from tacit.gradients.model_probe import TYPED, program_of
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
-from tacit.training.batch_types import input_doubt, loss_doubt
+from tacit.training.batch_types import SIZED, input_doubt, loss_doubt
 from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
@@ -34,8 +34,6 @@ from tacit.training.ranks import note_processes
 from tacit.training.state_guard import COMPARED, StateGuard, elsewhere
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed, plain, refer
 
-# Share of the later batches whose loss is computed from one record alone; an operation or number that is new always.
-_REPLAYED = 1 / 64
 _DRAW = random.SystemRandom()
 _SIGNATURES = 1000  # remembered traces; a loop whose numbers change at every step has no use for more
 _FAILED = "a check of the loop failed after private steps"
@@ -72,9 +70,11 @@ class LoopChecks:
         self.guard = StateGuard(model.model, run.whole)
         self.reads = Reads(told=self._tell_read)
         self._public: dict[int, tuple[Tensor, int]] = {}
-        self._sure = {"probe": PROBED_STEPS, "loss": PROBED_STEPS}
-        self._signatures: set[Hashable] = set()
-        self._typed: set[Hashable] = set()
+        self._sure = PROBED_STEPS
+        self._inputs: dict[Hashable, None] = {}
+        self._losses: dict[Hashable, None] = {}
+        # Operations of a loss -> size of the batch on which they were typed last, and what weighs by it there.
+        self._sized: dict[Hashable, tuple[int, frozenset[tuple[int, int]]]] = {}
         self._probed_at = -1
         self._settings = settings_of(self.optimizer)
         self._skipped, self._program = 0, program_of(model.model)
@@ -162,9 +162,9 @@ class LoopChecks:
                 raise TrainingMisuse(elsewhere(name))
         program = program_of(self.model.model)
         anew, self._program = program != self._program, program
-        due = anew or self._sure["probe"] > 0 or _DRAW.random() * self.check_every < 1
+        due = anew or self._sure > 0 or _DRAW.random() * self.check_every < 1
         if names or anew or (due and self._probed_at != self.run.taken):
-            self._probe(inputs, thorough=anew or bool(names) or self._sure["probe"] == PROBED_STEPS)
+            self._probe(inputs, thorough=anew or bool(names) or self._sure == PROBED_STEPS)
         if self.model.probe.unsteady:
             with self.marking():
                 self.model.probe.observe(inputs)
@@ -198,7 +198,7 @@ class LoopChecks:
                 return
         self._note_doubts()
         self._probed_at = self.run.taken
-        self._sure["probe"] -= self._sure["probe"] > 0
+        self._sure -= self._sure > 0
         for name in ("model_rows", "model_state"):
             self.facts.note(name, How.ENFORCED, TYPED)
 
@@ -230,31 +230,38 @@ class LoopChecks:
             )
         for value in derived:
             self._note_unknown("rows", trace, value)
-        if derived and self._is_new(("inputs", *trace.signature(False)), trace, self._typed):
+        signature = trace.signature()
+        if derived and signature not in self._inputs:
             with self.marking():
                 for value in derived:
                     self._doubt("rows", input_doubt(trace, value))
+            _remember(self._inputs, signature, None, trace)
 
-    def check_loss(
-        self,
-        loss: PrivateOutputs,
-        found: Tensor,
-        scale: int,
-    ) -> None:
+    def check_loss(self, loss: PrivateOutputs, found: Tensor, reduction: str) -> None:
         """Check that the cotangents of a loss are each of their own record; see `loss_doubt`.
+
+        A number that is the same multiple of the size of two batches follows it, where the operations are the same.
 
         Args:
             loss: one value for each record, or their sum or mean.
             found: gradient of the loss with respect to the outputs.
-            scale: what a mean was multiplied with to undo it, >= 1.
+            reduction: "none", "mean" or "sum": form of a loss that is one number.
         """
         trace = loss.trace
         self._note_unknown("loss_rows", trace, loss)
         if not trace.size:
             return
-        if self._is_new(("loss", scale > 1, *trace.signature(False)), trace, self._typed):
+        signature, functions = (loss.dim(), trace.signature()), trace.functions()
+        size, sized = self._sized.get(functions, (0, frozenset()))
+        if signature not in self._losses or (sized and size != trace.size):
             with self.marking():
-                self._doubt("loss_rows", loss_doubt(loss, found, scale))
+                says, now = loss_doubt(loss, found, reduction)
+                if size != trace.size and sized & now:
+                    raise InvalidInput(SIZED)
+                self._doubt("loss_rows", says)
+            _remember(self._losses, signature, None, trace)
+            if size != trace.size:
+                _remember(self._sized, functions, (trace.size, now), trace)
         self.facts.note("loss_rows", How.ENFORCED, TYPED)
 
     def _note_unknown(self, fact: str, trace: Trace, value: TracedTensor) -> None:
@@ -269,25 +276,6 @@ class LoopChecks:
     def _doubt(self, fact: str, says: str) -> None:
         if says:
             self.facts.missing(fact, f'{says} Or declare it: private.declare({fact!r}, "why")')
-
-    def due(self, trace: Trace) -> bool:
-        """Whether a loss is to be computed again from one record alone, by which its scale shows."""
-        return self._is_new(trace.signature(), trace, self._signatures) or self._is_sampled()
-
-    def _is_sampled(self) -> bool:
-        sure = self._sure["loss"] > 0
-        self._sure["loss"] -= sure
-        return sure or _DRAW.random() < _REPLAYED
-
-    def _is_new(self, signature: Hashable, trace: Trace, known: set[Hashable]) -> bool:
-        """Whether these operations were not seen before on a batch that could show a mixing."""
-        if signature in known:
-            return False
-        if len(known) >= _SIGNATURES:
-            known.clear()
-        if trace.size > 1:
-            known.add(signature)
-        return True
 
     def check_loaded(self, before: Mapping[str, Any], after: Mapping[str, Any], training: bool) -> None:
         """Raise if weights other than the released ones are about to be loaded for training."""
@@ -358,6 +346,14 @@ class LoopChecks:
             if self.run.taken:
                 self.run.ledger.mark_unsafe(_FAILED, Standing.CLAIMED)
             raise
+
+
+def _remember(known: dict[Hashable, Any], signature: Hashable, value: Any, trace: Trace) -> None:
+    """Keep what is known of some operations, where the batch could show a mixing."""
+    if len(known) >= _SIGNATURES:
+        known.clear()
+    if trace.size > 1:
+        known[signature] = value
 
 
 class _Identity:

@@ -174,17 +174,6 @@ class Trace:
         self.nodes.append(Node(function, *given, torch.is_grad_enabled(), user_line(), others, autocast, drawn))
         return len(self.nodes) - 1
 
-    def behind(self, wanted: Ref) -> list[int]:
-        """The nodes that `wanted` depends on, with those that wrote into any of them, in order."""
-        needed = {wanted.node}
-        for place in range(len(self.nodes) - 1, -1, -1):
-            node = self.nodes[place]
-            if node is not None:
-                sources = {value.node for value in flat((node.args, node.kwargs)) if isinstance(value, Ref)}
-                if place in needed or (writes(node.function) and sources & needed):
-                    needed |= {place, *sources}
-        return sorted(needed)
-
     def run(self, wanted: Ref, roots: dict[int, Tensor], before: Callable[[Node], object]) -> Any:
         """The value of `wanted` from the values `roots`; `EARLIER` if a value of an earlier batch is in it.
 
@@ -194,24 +183,18 @@ class Trace:
             before: called with each operation before it runs.
         """
         values = dict[int, Any]()
-        with self.generators_kept():
+        state = _states(self._device)
+        try:
             for place in self._needed(wanted):
                 node = self.nodes[place]
                 if node is None:
                     values[place] = roots[place]
                     continue
                 before(node)
-                values[place] = node.again(lambda value: item_of(values, value) if isinstance(value, Ref) else value)
-        return item_of(values, wanted)
-
-    @contextmanager
-    def generators_kept(self) -> Iterator[None]:
-        """Operations that run again inside leave the generators as they are."""
-        state = _states(self._device)
-        try:
-            yield
+                values[place] = node.again(lambda value: _item_of(values, value) if isinstance(value, Ref) else value)
         finally:
             _restore(state)
+        return _item_of(values, wanted)
 
     def follows_rows(self, value: Ref) -> bool:
         """Whether rows of the batch, or outputs for them, may be in `value`: in one of draws alone they are not."""
@@ -234,16 +217,19 @@ class Trace:
                 needed |= {value.node for value in flat((node.args, node.kwargs)) if isinstance(value, Ref)}
         return sorted(needed)
 
-    def signature(self, numbers: bool = True) -> tuple[Hashable, ...]:
-        """All operations in order, with all that was given to them; the size of the batch is a letter.
+    def signature(self) -> tuple[Hashable, ...]:
+        """All operations in order, with all that was given to them; multiples of the size of the batch are letters.
 
-        Args:
-            numbers: whether numbers that are no whole ones, which change no record type, are told apart.
+        Numbers that are no whole ones, which change no record type, are not told apart.
         """
         return tuple(
-            self._shape(self.roots[place]) if node is None else self._program(node, numbers)
+            self._shape(self.roots[place]) if node is None else self._program(node)
             for place, node in enumerate(self.nodes)
         )
+
+    def functions(self) -> tuple[Hashable, ...]:
+        """All operations in order, without what was given to them."""
+        return tuple(node.function for node in self.nodes if node is not None)
 
     def _named(self, value: Tensor) -> Hashable | None:
         """What tells a tensor from outside of the trace from others of another shape, origin or value."""
@@ -254,9 +240,10 @@ class Trace:
         return root.dtype, root.stride() if root.dim() > 1 else (), tuple(map(self._number, root.shape))
 
     def _number(self, value: int) -> Hashable:
-        return "n" if value == self.size and not isinstance(value, bool) else value
+        follows = self.size > 1 and not value % self.size and not isinstance(value, bool)
+        return ("n", value // self.size) if follows else value
 
-    def _program(self, node: Node, numbers: bool) -> Hashable:
+    def _program(self, node: Node) -> Hashable:
         said: list[Hashable] = [node.function, node.grad, node.autocast, node.others]
         for value in flat((node.args, node.kwargs)):
             parts = (value.start, value.stop, value.step) if isinstance(value, slice) else (value,)
@@ -264,7 +251,7 @@ class Trace:
                 if isinstance(part, int):
                     said.append(self._number(part))
                 elif not isinstance(part, Tensor):
-                    said.append(part if numbers or not isinstance(part, float) else float)
+                    said.append(float if isinstance(part, float) else part)
         return tuple(said)
 
 
@@ -406,7 +393,7 @@ def _restore(states: tuple[Tensor, Tensor | None]) -> None:
         torch.cuda.set_rng_state(states[1])
 
 
-def item_of(values: Mapping[int, Any], ref: Ref) -> Any:
+def _item_of(values: Mapping[int, Any], ref: Ref) -> Any:
     """The value of `ref` among those of whole nodes."""
     value = values[ref.node]
     return value if ref.item is None or value is EARLIER else value[ref.item]

@@ -37,10 +37,17 @@ class OneRecord:
 
 @dataclass(frozen=True)
 class WholeBatch:
-    """A number of the whole batch, made by `operation` at `line`; it must not meet a record's value, nor leave."""
+    """A number of the whole batch, made by `operation` at `line`; it must not meet a record's value, nor leave.
+
+    Attributes:
+        operation: its name.
+        line: the user's line.
+        is_mean: whether it was divided by the number of its records; None where parts of it were.
+    """
 
     operation: str
     line: str
+    is_mean: bool | None = False
 
 
 @dataclass(frozen=True)
