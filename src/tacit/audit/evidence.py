@@ -1,11 +1,12 @@
 """Evidence of a run by canaries in its first steps, judged against the claim composed over those steps.
 
-Its power is that of simulated runs: the scores of canaries in a lane of their own follow a known law, right and wrong.
+Its power is that of simulated runs: canaries in a lane of their own are scored by releases of a known law, which a
+wrong noise changes in a known way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +14,12 @@ import numpy as np
 
 from tacit import check
 from tacit.attacks import Scores
-from tacit.audit.canaries import LikelihoodRatio
 from tacit.audit.results import AuditResult
 from tacit.audit.run import audit_scores
 from tacit.tradeoff import TradeOff
 
 SIMULATED = 20
-"""Simulated runs of each broken copy."""
+"""Simulated runs of each broken copy, unless they take long."""
 DETECTED = 0.5
 """Share of simulated runs from which on a broken copy counts as noticed."""
 
@@ -35,7 +35,10 @@ class CanaryEvidence:
         steps: how many were audited.
         total: how many the run has.
         monitors: whether the monitor of that name passed.
-        power: broken copy in words -> share of `SIMULATED` runs in which the attack refutes `claim`.
+        power: broken copy in words -> share of `simulated` runs in which the attack refutes `claim`.
+        simulated: runs of each broken copy.
+        seconds: that all of it took, at most.
+        is_seeded: whether the run's own noise came from a seed, which canaries do not use.
     """
 
     result: AuditResult
@@ -45,6 +48,9 @@ class CanaryEvidence:
     total: int
     monitors: Mapping[str, bool]
     power: Mapping[str, float]
+    simulated: int = SIMULATED
+    seconds: float = 0.0
+    is_seeded: bool = False
 
     @property
     def refuted(self) -> bool:
@@ -65,7 +71,9 @@ class CanaryEvidence:
             "epsilon_lower": self.result.epsilon_lower,
             "monitors": dict(self.monitors),
             "power": dict(self.power),
-            "simulated": SIMULATED,
+            "simulated": self.simulated,
+            "seconds": self.seconds,
+            "is_seeded": self.is_seeded,
             "refuted": self.refuted,
             "could_refute": self.could_refute,
         }
@@ -73,26 +81,23 @@ class CanaryEvidence:
 
 def canary_power(
     claim: TradeOff,
+    simulated: Callable[[np.ndarray, int], np.ndarray],
     *,
-    noise_multiplier: float,
-    true_noise: float,
-    sample_rate: float,
-    steps: int,
     canaries: int,
     delta: float,
     confidence: float,
+    runs: int = SIMULATED,
 ) -> float:
-    """Share of `SIMULATED` runs in which canaries refute the claim of steps whose noise is another than is claimed.
+    """Share of simulated runs in which canaries refute the claim of steps.
 
     Args:
         claim: of the steps.
-        noise_multiplier: as claimed.
-        true_noise: that is added, >= 0, in units of the clipping norm.
-        sample_rate: in (0, 1].
-        steps: how many.
+        simulated: scores of canaries, shape (canaries,), in one simulated run: from which of them took part, and the
+            number of the run.
         canaries: how many, each in or out by its own fair coin.
         delta: of the bounds.
         confidence: of the bounds, in (0, 1).
+        runs: how many.
 
     Raises:
         InvalidInput: fewer than two canaries.
@@ -100,21 +105,16 @@ def canary_power(
     Example:
         >>> from tacit.accounting import accountant
         >>> from tacit.mechanisms import Gaussian
-        >>> of_steps = {"noise_multiplier": 2.0, "sample_rate": 0.1, "steps": 20, "canaries": 200}
         >>> claim = accountant("pld")(Gaussian(2.0).poisson(0.1) * 20)
-        >>> canary_power(claim, true_noise=0.0, delta=1e-5, confidence=0.95, **of_steps)
+        >>> canary_power(claim, lambda included, _: 1.0 * included, canaries=200, delta=1e-5, confidence=0.95)
         1.0
     """
     check.count("canaries", canaries, minimum=2)
     draw, refuted = np.random.default_rng(0), 0
-    for _ in range(SIMULATED):
+    for number in range(runs):
         included = draw.random(canaries) < 0.5
-        observer = LikelihoodRatio(noise_multiplier, sample_rate)
-        for _ in range(steps):
-            sampled = included & (draw.random(canaries) < sample_rate)
-            observer.add(sampled + true_noise * draw.standard_normal(canaries))
-        total = np.asarray(observer.total)
+        total = simulated(included, number)
         scores = Scores("canaries", total[included], total[~included], 0.0)
         bounds = {"delta": delta, "trials": "independent", "relation": claim.relation, "confidence": confidence}
         refuted += audit_scores(scores, **bounds).refutes(claim)
-    return refuted / SIMULATED
+    return refuted / runs

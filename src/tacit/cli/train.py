@@ -149,7 +149,7 @@ def _show(asked: bool) -> None:
 _SET = _parameter(
     "set",
     list[str] | None,
-    typer.Option(help="Any setting, as clip.type=adaptive or engine=eager (repeatable).", metavar="KEY=VALUE"),
+    typer.Option(help="Any setting, as clip.type=adaptive or statement.owner=NAME (repeatable).", metavar="KEY=VALUE"),
 )
 _SETTINGS = _parameter(
     "settings", bool, typer.Option("--settings", help="List every setting.", callback=_show, is_eager=True), False

@@ -60,7 +60,7 @@ class Card:
         versions: of the programs that ran.
         wall_seconds: from start to card, by `coarse_seconds`.
         evidence: what canaries in the first steps found; a sentence why there are none, "" where none were asked for.
-        without_noise: attack -> the epsilon that it finds in the same training without privacy, where it was measured.
+        power: attack on records -> broken copy of the training in words -> the epsilon that it finds there.
         about: data, owner, contact, purpose, date and more, by the names of `tacit.statement.Subject`.
 
     Raises:
@@ -86,7 +86,7 @@ class Card:
     measure: str = "accuracy"
     about: Mapping[str, Any] = field(default_factory=dict)
     evidence: CanaryEvidence | str = ""
-    without_noise: Mapping[str, float] = field(default_factory=dict)
+    power: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check.choice("measure", self.measure, words.MEASURES)
@@ -134,7 +134,7 @@ def card_table(card: Card) -> dict[str, Any]:
             "checked": None if card.account.checked is None else card.account.checked.row(),
             "audits": [_audit_row(card, audit) for audit in _every(card)],
             "evidence": card.evidence if isinstance(card.evidence, str) else card.evidence.row(),
-            "without_noise": dict(card.without_noise),
+            "power": {attack: dict(found) for attack, found in card.power.items()},
             "leaks": list(card.leaks),
             "training_curve": {name: list(values) for name, values in card.training_curve.items()},
             "settings": dict(card.settings),
@@ -288,7 +288,7 @@ def _context(card: Card) -> dict[str, Any]:
 
 def _powers(card: Card) -> list[tuple[str, bool]]:
     """(sentence, whether it is red): whether each attack could have refuted the claim."""
-    rows = words.powers(card.audits, card.without_noise, card.account.results, card.wall_seconds)
+    rows = words.powers(card.audits, card.power, card.account.results, card.wall_seconds)
     if isinstance(card.evidence, str):
         return [*([(card.evidence, False)] if card.evidence else []), *rows]
     bad = card.evidence.refuted or not card.evidence.could_refute

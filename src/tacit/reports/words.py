@@ -12,7 +12,7 @@ from typing import Any
 from tacit import check
 from tacit.accounting import ACCOUNTANTS, FACTS, Fact, How, Ledger, Result
 from tacit.audit import AuditResult
-from tacit.audit.evidence import SIMULATED, CanaryEvidence
+from tacit.audit.evidence import CanaryEvidence
 from tacit.relation import Relation
 from tacit.standing import Standing, downward, leakage, nearest, upward
 
@@ -43,6 +43,8 @@ OUTSIDE = (
 FALSE_ALARMS = 0.05
 TRIVIAL_ADVANTAGE = 0.99
 """Advantage from which a trade-off curve lies on the axes and is not drawn."""
+COPIES = 2
+"""Broken copies of a training in which attacks on records are measured."""
 MEASURES = {"accuracy": "Test accuracy", "rmse": "Test RMSE"}
 
 
@@ -234,6 +236,11 @@ def says_something(result: Result) -> bool:
     return result.tradeoff.standing is Standing.PROVEN and result.advantage < TRIVIAL_ADVANTAGE
 
 
+def least_epsilon(results: Sequence[Result]) -> float:
+    """Epsilon of the best result, infinity without one."""
+    return by_trust(results)[0].epsilon if results else math.inf
+
+
 def strongest(audits: Sequence[AuditResult]) -> tuple[str, str]:
     """(result, detail) of the attack with the largest lower bound on epsilon, then the largest advantage."""
     if not audits:
@@ -253,35 +260,43 @@ def canary_sentence(evidence: CanaryEvidence) -> str:
     shares = ", and in ".join(f"{percent(share)} {copy}" for copy, share in evidence.power.items())
     could = "could" if evidence.could_refute else "could not"
     found = evidence.result
+    stream = " Noise and batches came from a secure stream, not from the run's seed." if evidence.is_seeded else ""
+    steps = f"The first {evidence.steps:,} of {evidence.total:,} steps"
+    steps = steps if evidence.steps < evidence.total else f"All {evidence.total:,} steps"
     return (
-        f"The first {evidence.steps:,} of {evidence.total:,} steps, repeated with canaries. Monitors: {passed}. "
+        f"{steps}, repeated with canaries.{stream} Monitors: {passed}. "
         f"{found.members + found.non_members:,} canaries, about half of them trained on, found ε ≥ "
         f"{downward(found.epsilon_lower, 3)} where these steps allow ε ≤ {upward(evidence.epsilon, 3)}. Of simulated "
-        f"runs, {SIMULATED} each, they refute that bound in {shares}: they {could} have refuted the claim."
+        f"runs, {evidence.simulated} each, they refute that bound in {shares}: they {could} have refuted the claim. "
+        f"This took at most {evidence.seconds:g} s."
     )
 
 
 def powers(
-    audits: Sequence[AuditResult], without_noise: Mapping[str, float], results: Sequence[Result], seconds: float
+    audits: Sequence[AuditResult],
+    power: Mapping[str, Mapping[str, float]],
+    results: Sequence[Result],
+    seconds: float,
 ) -> list[tuple[str, bool]]:
     """(sentence, whether it could not have refuted the claim) of each attack on records.
 
     Args:
         audits: of attacks on records.
-        without_noise: attack -> the epsilon that it finds in the same training without privacy.
+        power: attack -> broken copy of the training in words -> the epsilon that it finds there.
         results: of the accountants; the best of them is the claim.
         seconds: that one more training takes, at most.
     """
     rows = []
     for audit in audits:
-        found = without_noise.get(audit.attack)
-        if found is None or not results:
-            told = "what it finds without noise could not be measured here: it takes one more training"
-            rows.append((f"{audit.attack}: {told}{f', up to {duration(seconds)}' if seconds else ''}.", False))
-            continue
-        weak = found <= by_trust(results)[0].epsilon
-        verdict = "no more than is claimed: it could not have refuted the claim" if weak else "more than is claimed"
-        told = f"of the same training without clipping and noise it finds ε ≥ {downward(found, 3)}, {verdict}"
+        found = power.get(audit.attack, {}) if results else {}
+        told = "; ".join(f"in a copy {copy} it finds ε ≥ {downward(epsilon, 3)}" for copy, epsilon in found.items())
+        if len(found) < COPIES:
+            took = f", up to {duration(seconds)}" if seconds else ""
+            further = "in a further broken copy" if found else "in broken copies"
+            told += f"{told and '; '}what it finds {further} could not be measured: one more training{took}"
+        weak = bool(found) and min(found.values()) <= least_epsilon(results)
+        if found:
+            told += ". It could not have refuted the claim" if weak else ". It could have refuted the claim"
         rows.append((f"{audit.attack}: {told}.", weak))
     return rows
 

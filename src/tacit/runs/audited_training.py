@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ from tacit.mechanisms import (
     Strategy,
     ToeplitzStrategy,
 )
+from tacit.noise import SeededStream
+from tacit.noise.correlated import CorrelatedNoise
 from tacit.relation import Relation
 from tacit.runs.canaries import Observer
 from tacit.runs.config import Config
@@ -39,6 +41,7 @@ from tacit.sampling import (
     RandomAllocationSampling,
     Sampling,
 )
+from tacit.sampling.cyclic import CyclicSampler
 
 TAKES = (
     "White-box audits take runs of method gradient on classes with flat clipping, add_remove or zero_out, and the same "
@@ -98,6 +101,42 @@ class Training:
             return AllocationLikelihoodRatio(self.noise_multiplier, *self.allocation)
         strategy = self.strategy if self.strategy is not None else ToeplitzStrategy(self.steps, (1.0,))
         return GroupedLikelihoodRatio(self.mechanism, strategy, self.noise_multiplier, groups)
+
+    def audited(self, affordable: int, wanted: int) -> Training:
+        """The steps that default evidence repeats: the first ones where they are a mechanism of their own, else all.
+
+        Args:
+            affordable: steps that the time allows, where the first ones do.
+            wanted: how many of them at most.
+        """
+        first = max(1, min(affordable, wanted, self.steps // 2))
+        if self.mechanism is None:
+            return replace(self, steps=first)
+        if isinstance(self.mechanism, RandomAllocation):
+            epoch = self.mechanism.steps_per_epoch
+            return replace(self, steps=epoch * max(1, first // epoch))
+        return self
+
+    def simulated(self, included: np.ndarray, true_noise: float, seed: int) -> np.ndarray:
+        """Scores of canaries in a simulated run whose noise may be another than is claimed.
+
+        Args:
+            included: whether each canary takes part, shape (canaries,).
+            true_noise: that is added, >= 0, in units of the clipping norm.
+            seed: of the run.
+        """
+        draw, count = np.random.default_rng(seed), len(included)
+        correlation = None if self.strategy is None else CorrelatedNoise.of(self.strategy)
+        sampler = self.sampling.sampler(count, self.sample_rate, SeededStream(seed))
+        observer = self.observer(lambda: sampler.group_of() if isinstance(sampler, CyclicSampler) else np.zeros(count))
+        for _ in range(self.steps):
+            total = np.zeros(count)
+            batch = sampler.draw().indices
+            total[batch] = included[batch]
+            rows = total if correlation is None else correlation.encode(total)
+            rows = rows + true_noise * draw.standard_normal(rows.shape)
+            observer.add(rows if correlation is None else correlation.decode(rows))
+        return np.asarray(observer.total)
 
 
 def training_of(config: Config, dataset: Dataset, ledger: Ledger) -> Training:

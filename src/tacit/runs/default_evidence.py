@@ -8,28 +8,41 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
 
 from tacit.accounting import Ledger
 from tacit.accounting.claims import claim_of
+from tacit.audit import evidence
 from tacit.audit.evidence import CanaryEvidence, canary_power
 from tacit.calibration import smallest
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
-from tacit.mechanisms import Gaussian, Mechanism
+from tacit.mechanisms import Gaussian, Mechanism, Poisson, RandomAllocation
+from tacit.reports import coarse_seconds
 from tacit.reports.words import duration
 from tacit.runs.audited_training import Training, training_of
 from tacit.runs.audits import canary_scores
 from tacit.runs.config import CANARIES, Config
-from tacit.runs.methods.base import Progress
-from tacit.runs.privileged_attacks import audit_result
+from tacit.runs.methods.base import Job, Method, Predict, Progress
+from tacit.runs.privileged_attacks import attack_model, audit_result
 from tacit.tradeoff import Epsilon
+from tacit.training.ranks import world_size
 
 _STEPS = 100
 """Steps that are audited: of fewer, the claim is smaller beside what canaries can show."""
 _FEWEST = 10
 _CANARIES = 2000
 _SECONDS = 5.0  # that the steps may take; the rest of ten seconds is for the simulated runs
+_SIMULATION_SECONDS = 4.0
+_FEWEST_SIMULATED = 4
+_COPY_SECONDS = 20.0  # that one more training may take
+_LOOSER = 10  # times epsilon, of a broken copy that attacks on records are measured on
 
 
 class StepClock:
@@ -67,27 +80,24 @@ def canary_evidence(
     """
     if CANARIES not in config.attacks:
         return ""
-    if config.unsafe_seed is not None:
-        return "Canaries audit no seeded run, which is not private."
     if ledger.steps < 2 * _FEWEST:
         return f"Canaries audit runs of {2 * _FEWEST} steps or more by default; tacit audit RUN takes shorter ones."
-    if config.section("sampling").type != "poisson":
-        return "Canaries audit Poisson batches by default; tacit audit RUN takes more kinds."
     try:
         training = training_of(config, dataset, ledger)
     except InvalidInput as error:
         return str(error)
     whole = claim_of(ledger)
-    if whole is None or training.strategy is not None or math.isinf(float(whole.epsilon(config.delta))):
-        return "Canaries audit steps with noise of their own and a finite epsilon."
-    wanted = min(_STEPS, training.steps // 2)
-    steps = min(wanted, int(_SECONDS / max(per_step, 1e-9)))
-    if steps < _FEWEST:
-        return f"Canaries could not be measured: {wanted} steps with them take about {duration(wanted * per_step)}."
+    if whole is None or math.isinf(float(whole.epsilon(config.delta))):
+        return "Canaries audit steps with a finite epsilon."
+    affordable = int(_SECONDS / max(per_step, 1e-9))
+    audited = training.audited(max(affordable, _FEWEST), _STEPS)
+    if audited.steps > affordable:
+        took = duration(audited.steps * per_step)
+        return f"Canaries could not be measured: {audited.steps:,} steps with them take about {took}."
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # The training itself has told them.
-            return _found(config, dataset, ledger, replace(training, steps=steps), on_progress)
+            return _found(config, dataset, ledger, audited, on_progress)
     except Exception as error:  # Whatever a model makes of canaries, the run that is finished stays.
         return f"Canaries could not be measured: the training with them ended in {type(error).__name__}."
 
@@ -95,43 +105,87 @@ def canary_evidence(
 def _found(
     config: Config, dataset: Dataset, ledger: Ledger, training: Training, on_progress: Progress
 ) -> CanaryEvidence:
-    prefix, noise, steps = Ledger(relation=ledger.relation), training.noise_multiplier, training.steps
-    prefix.add(_step(noise, training), steps)
-    claim, whole = claim_of(prefix), claim_of(ledger)
+    began, steps = time.perf_counter(), training.steps
+    prefix = Ledger(relation=ledger.relation)
+    prefix.add(ledger.entries[0].mechanism, steps)
+    claim = claim_of(ledger if steps == ledger.steps else prefix)
     assert claim is not None
-    assert whole is not None
-    epsilon = float(whole.epsilon(config.delta))
     found = canary_scores(config, dataset, training, canaries=_CANARIES, on_progress=on_progress)
     scores = replace(found.scores, attack=f"canaries in {steps} steps")
     on_progress("simulated runs", 0, 1)
-    leaky = smallest(
-        "noise_multiplier",
-        lambda each: _step(each, training) * steps,
-        Epsilon(epsilon, config.delta),
-        relation=ledger.relation,
-    ).value
+    copies = {"without noise": 0.0} | dict([_leaky(config, ledger, training)])
+    runs = _simulated_runs(training, len(copies))
+    bounds = {"canaries": _CANARIES, "delta": config.delta, "confidence": config.confidence, "runs": runs}
     power = {
         words: canary_power(
-            claim,
-            noise_multiplier=noise,
-            true_noise=true_noise,
-            sample_rate=training.sample_rate,
-            steps=steps,
-            canaries=_CANARIES,
-            delta=config.delta,
-            confidence=config.confidence,
+            claim, lambda included, run, noise=noise: training.simulated(included, noise, run), **bounds
         )
-        for words, true_noise in (
-            ("without noise", 0.0),
-            (f"in which these steps alone leak \u03b5 {epsilon:.3g}", leaky),
-        )
+        for words, noise in copies.items()
     }
     on_progress("simulated runs", 1, 1)
     result = audit_result(scores, config, claim, trials="independent")
+    took = coarse_seconds(time.perf_counter() - began)
+    seeded = config.unsafe_seed is not None
     own = float(claim.epsilon(config.delta))
-    return CanaryEvidence(result, claim, own, steps, ledger.steps, found.monitors, power)
+    return CanaryEvidence(result, claim, own, steps, ledger.steps, found.monitors, power, runs, took, seeded)
 
 
-def _step(noise_multiplier: float, training: Training) -> Mechanism:
-    base = Gaussian(noise_multiplier)
-    return base if training.sample_rate == 1 else base.poisson(training.sample_rate)
+def _simulated_runs(training: Training, copies: int) -> int:
+    """How many runs of each broken copy the time allows, by that of one."""
+    began = time.perf_counter()
+    training.simulated(np.zeros(_CANARIES, dtype=bool), 1.0, 0)
+    each = max(time.perf_counter() - began, 1e-9)
+    return min(evidence.SIMULATED, max(_FEWEST_SIMULATED, int(_SIMULATION_SECONDS / (copies * each))))
+
+
+def _leaky(config: Config, ledger: Ledger, training: Training) -> tuple[str, float]:
+    """A broken copy in words, and its noise: its steps alone leak what is claimed of the run, or it has half of it."""
+    if training.steps == ledger.steps:
+        return "with half of the noise", training.noise_multiplier / 2
+    whole = claim_of(ledger)
+    assert whole is not None
+    epsilon, step = float(whole.epsilon(config.delta)), ledger.entries[0].mechanism
+
+    def steps_with(noise: float) -> Mechanism:
+        base = Gaussian(noise)
+        return (replace(step, base=base) if isinstance(step, Poisson | RandomAllocation) else base) * training.steps
+
+    target = Epsilon(epsilon, config.delta)
+    noise = smallest("noise_multiplier", steps_with, target, relation=ledger.relation).value
+    return f"in which these steps alone leak \u03b5 {epsilon:.3g}", noise
+
+
+def record_power(
+    job: Job, method: Method, epsilon: float, nonprivate: Sequence[Predict], seconds: float
+) -> dict[str, dict[str, float]]:
+    """Attack -> broken copy in words -> the epsilon that the attack on records finds in the copy.
+
+    The copies are the same training without clipping and noise, where the run has it anyway, and with the noise of
+    `_LOOSER` times epsilon, where test records are public and one more training is quick.
+
+    Args:
+        job: of the run.
+        method: that trained.
+        epsilon: that is claimed of the run.
+        nonprivate: predictions of the same training without privacy.
+        seconds: that the training took.
+    """
+    copies = [("without clipping and noise", predict) for predict in nonprivate]
+    quick = seconds <= _COPY_SECONDS and world_size() == 1 and math.isfinite(epsilon) and epsilon > 0
+    if quick and job.measures_test and set(job.config.attacks) - {CANARIES}:
+        with suppress(Exception):  # Whatever a copy ends in, the run that is finished stays.
+            copies.append((f"with the noise of \u03b5 {_LOOSER * epsilon:.3g}", _copy(job, method, _LOOSER * epsilon)))
+    found: dict[str, dict[str, float]] = {}
+    for words, predict in copies:
+        for result in attack_model(job.config, job.dataset, predict, None):
+            found.setdefault(result.attack, {})[words] = result.epsilon_lower
+    return found
+
+
+def _copy(job: Job, method: Method, epsilon: float) -> Predict:
+    """The same training at another epsilon; nothing of it is kept."""
+    config = replace(job.config, epsilon=epsilon, noise_multiplier=None)
+    with TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = {"ledger": Ledger(relation=job.config.relation), "checkpoints": False, "measures_test": False}
+        return method.train(Job(config, job.dataset, folder=Path(folder), data_dir=job.data_dir, **given)).predict

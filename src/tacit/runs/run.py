@@ -24,10 +24,11 @@ from tacit.errors import TacitError, TrainingMisuse
 from tacit.locking import locked, remove_lock
 from tacit.noise import compiled
 from tacit.reports import Card, coarse_seconds, write_card
+from tacit.reports.words import least_epsilon
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import calibration_of, constant_test, decision_metrics, metric_of
-from tacit.runs.default_evidence import StepClock, canary_evidence
+from tacit.runs.default_evidence import StepClock, canary_evidence, record_power
 from tacit.runs.features import featured
 from tacit.runs.folders import write_statement
 from tacit.runs.followers import join
@@ -223,8 +224,9 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
             save_model(dataset.features, folder / FEATURES)
         job.sign()
     with job.ledger.planned():  # The configuration was there before the first release.
-        clock = StepClock(on_progress)
+        clock, began = StepClock(on_progress), time.perf_counter()
         trained = trained_model(replace(job, on_progress=clock), method)
+        trained_in = max(time.perf_counter() - began, clock.per_step * job.ledger.steps)
     job.ledger.save(folder / "ledger.json")
     config = trained.config or config
     if trained.config is not None:
@@ -240,7 +242,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     claim = claim_of(job.ledger)
     evidence = canary_evidence(config, dataset, job.ledger, clock.per_step, on_progress)
     audits = attack_model(config, dataset, trained.predict, claim, on_progress)
-    attacked = [result for predict in nonprivate for result in attack_model(config, dataset, predict, claim)]
+    power = record_power(job, method, least_epsilon(answers.results), nonprivate, trained_in)
     predicted = trained.predict(dataset.x_test)
     found, held_out = _test_metrics(job, predicted, answers, charged=charged, seen=seen)
     card = Card(
@@ -262,7 +264,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         leaks=dataset.leaks,
         audits=audits,
         evidence=evidence,
-        without_noise={result.attack: result.epsilon_lower for result in attacked},
+        power=power,
         training_curve={
             "private": [row["test"] for row in trained.history if job.measures_test],
             "nonprivate": [row["test"] for row in baseline],
