@@ -8,7 +8,6 @@ from tacit.accounting import Ledger
 from tacit.errors import InvalidInput
 from tacit.standing import Standing
 from tacit.variational import LogisticLikelihood, LogJoint, infer
-from tacit.variational.likelihoods import captured_data
 from tacit_papers.improved_accounting.concealed import infer_concealed
 
 X = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
@@ -101,5 +100,6 @@ def test_functions_that_the_model_calls_are_searched():
     def helper(w):
         return (w * hidden).sum()
 
-    assert sorted(captured_data(lambda w: helper(w))) == ["hidden"]
-    assert not captured_data(lambda w: torch.nn.functional.relu(w))
+    ledger = run(LogJoint(lambda w, x, y: density(w, x, y) + helper(w), 2))
+    assert "undeclared_density: hidden" in ledger.unsafe
+    assert run(LogJoint(lambda w, x, y: torch.relu(density(w, x, y)), 2)).standing is best()

@@ -156,7 +156,7 @@ class FitChecks:
 
     def watched(self, evaluate: Callable[[nn.Module], dict[str, float]] | None, callbacks: Sequence[Callback]) -> Any:
         """`evaluate`, watched for training data: numbers of them are noticed here and in `callbacks`."""
-        own = [_Memory(each) for each in _leaves(self._data)]
+        own = [Memory(each) for each in _leaves(self._data)]
         for what, function in (("evaluate", evaluate), *((type(each).__name__, each) for each in callbacks)):
             for name, value in captured_data(function).items() if function is not None else ():  # type: ignore[arg-type]
                 if any(each.is_all_of(value) for each in own):
@@ -198,7 +198,7 @@ def _tensors_of(value: object) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else []
 
 
-class _Memory:
+class Memory:
     """The memory of a tensor or array, or the identity of another object."""
 
     def __init__(self, value: object):

@@ -1,17 +1,12 @@
-"""Likelihoods: the log likelihood of one record given the parameters, and predictions.
-
-What the functions of a model read besides their arguments: values that may come from private data.
-"""
+"""Likelihoods: the log likelihood of one record given the parameters, and predictions."""
 
 from __future__ import annotations
 
 import math
-import types
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -19,115 +14,8 @@ from torch.nn import functional as F
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.standing import Standing
-
-# Packages whose functions read no data of the user.
-_KNOWN = ("torch", "pyro", "numpy", "scipy", "math", "builtins", "functools", "operator", "typing", "tacit")
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), type, types.ModuleType, torch.dtype, torch.device)
-# Depth of containers and functions that are searched; deeper ones count as data.
-_DEPTH = 8
-
-
-def captured_data(*functions: object) -> dict[str, list[object]]:
-    """Names of the values that `functions` read besides their arguments and that could hold records, and the values.
-
-    Searched are closure cells, defaults, bound objects, and what the code names among its globals, also in functions
-    that these call. Numbers and words count as settings, which are declared to be public; arrays, tensors, tables and
-    all objects that cannot be searched count as data. It is a list for a declaration, not a proof: a value that is
-    read from a file or through a module attribute does not show.
-
-    Example:
-        >>> mean = torch.zeros(2)
-        >>> sorted(captured_data(lambda w: -(w - mean).square().sum()))
-        ['mean']
-    """
-    found: dict[str, list[object]] = {}
-    seen: set[int] = set()
-    for function in functions:
-        for name, value in _read_by(function):
-            _search(name, value, found, seen, _DEPTH)
-    return found
-
-
-def shares_memory(values: list[object], records: tuple[Tensor, ...]) -> bool:
-    """Whether one of `values` lies in the memory of `records`."""
-    storages = {record.untyped_storage().data_ptr() for record in records if record.numel()}
-    return any(_address(value) in storages for value in values)
-
-
-def _address(value: object) -> int | None:
-    if isinstance(value, Tensor):
-        return value.untyped_storage().data_ptr()
-    if isinstance(value, np.ndarray):
-        while isinstance(value.base, np.ndarray):
-            value = value.base
-        return value.__array_interface__["data"][0]
-    return None
-
-
-def _search(name: str, value: object, found: dict[str, list[object]], seen: set[int], depth: int) -> None:
-    if isinstance(value, _PLAIN) or id(value) in seen or _is_known(value):
-        return
-    seen.add(id(value))
-    inner = _parts(name, value) if depth else None
-    if inner is None:
-        found.setdefault(name, []).append(value)
-        return
-    for part, each in inner:
-        _search(part, each, found, seen, depth - 1)
-
-
-def _parts(name: str, value: object) -> list[tuple[str, object]] | None:
-    """What there is to search in `value`; None where it counts as data itself."""
-    if isinstance(value, Tensor | np.ndarray):
-        return None
-    if isinstance(value, types.FunctionType | types.MethodType):
-        return list(_read_by(value))
-    if isinstance(value, Mapping):
-        return [(name, each) for each in value.values()]
-    if isinstance(value, list | tuple | set | frozenset):
-        return [(name, each) for each in value]
-    if is_dataclass(value) or hasattr(value, "__dict__"):
-        return [(f"{name}.{key}", each) for key, each in vars(value).items()]
-    return None
-
-
-def _read_by(function: object) -> Iterator[tuple[str, object]]:
-    if isinstance(function, types.MethodType):
-        yield "self", function.__self__
-        yield from _read_by(function.__func__)
-    elif isinstance(function, types.FunctionType):
-        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        yield from ((name, cell.cell_contents) for name, cell in cells if _is_bound(cell))
-        yield from (("default", each) for each in function.__defaults__ or ())
-        yield from (function.__kwdefaults__ or {}).items()
-        names = dict.fromkeys(_names(function.__code__))
-        yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
-    else:
-        yield type(function).__name__, function
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
-
-
-def _is_bound(cell: types.CellType) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
-
-
-def _is_known(value: object) -> bool:
-    """Whether `value` is a function of a package that reads no data of the user."""
-    if isinstance(value, types.BuiltinFunctionType | np.ufunc):
-        return True
-    module = getattr(value, "__module__", None) if callable(value) and not hasattr(value, "__dict__") else None
-    if isinstance(value, types.FunctionType):
-        module = value.__module__
-    return isinstance(module, str) and module.split(".")[0] in _KNOWN
+from tacit.training.captured import captured, holds_data, is_column, is_opaque, is_plain
+from tacit.training.fit_facts import Memory
 
 
 class Likelihood(Protocol):
@@ -283,13 +171,15 @@ def check_captured(likelihood: Likelihood, records: tuple[Tensor, ...], ledger: 
     Raises:
         InvalidInput: the model reads the private records themselves, or `public` names what it does not read.
     """
+    read: list[object] = [likelihood.log_likelihood]
+    declared: tuple[str, ...] = ()
     if isinstance(likelihood, LogJoint):
-        wrapped = [likelihood.density, *([likelihood.log_prior] if likelihood.log_prior is not None else [])]
-        found, declared = captured_data(*(likelihood.sources or wrapped)), likelihood.public
-    else:
-        found, declared = captured_data(likelihood.log_likelihood), ()
-    for name, values in found.items():
-        if shares_memory(values, records):
+        read = [*(likelihood.sources or [likelihood.density, likelihood.log_prior])]
+        declared = likelihood.public
+    found = {name: value for each in read for name, value in captured(each, _may_be_data).items()}
+    own = [Memory(each) for each in records]
+    for name, value in found.items():
+        if any(each.overlaps(value) for each in own):
             hint = "Use the inputs and targets that are passed, and a prior of public numbers."
             raise check.fail("density", "free of private records other than its arguments", f"{name!r}", hint)
     unknown = sorted(set(declared) - found.keys())
@@ -301,3 +191,8 @@ def check_captured(likelihood: Likelihood, records: tuple[Tensor, ...], ledger: 
         ledger.assume(f"The density reads {', '.join(undeclared)}, not declared to be free of the private data.")
     if declared:
         ledger.assume(f"Declared to be free of the private data: {', '.join(sorted(declared))}, read by the density.")
+
+
+def _may_be_data(name: str, value: object) -> bool:
+    """Whether the value called `name` may hold records; numbers and words are settings."""
+    return holds_data(name, value) or is_opaque(value) or (is_column(value) and not is_plain(value, -1))
