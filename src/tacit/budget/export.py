@@ -1,15 +1,14 @@
-"""What a registry tells others: releases and totals as JSON and CSV, and in two public forms of claims."""
+"""What a registry tells others: releases and totals as JSON and CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tacit import __version__, check
+from tacit import check
 from tacit.budget.dataset import DatasetBudget
-from tacit.budget.forms import TIMING, TRUST, Stated, nist_claims, registry_fields
 from tacit.budget.records import mechanisms
 from tacit.budget.scopes import Scope, in_words, reached
 from tacit.budget.store import Row
@@ -17,12 +16,13 @@ from tacit.budget.totals import odometer_in_words
 from tacit.serialization import json_text
 from tacit.tradeoff import Epsilon
 
+FORMS = ("json", "csv")
 _DELTA = 1e-5  # of a total without a cap that names one
 _COLUMNS = ("number", "time", "dataset", "kind", "says")
 
 
 def export_text(datasets: Sequence[DatasetBudget], form: str) -> str:
-    """The export in the form "json", "csv", "sp800-226" or "deployments".
+    """The export in the form "json" or "csv".
 
     No export holds fingerprints, keys, users or computers.
 
@@ -30,13 +30,9 @@ def export_text(datasets: Sequence[DatasetBudget], form: str) -> str:
         >>> export_text([], "json")
         '[]'
     """
-    forms: dict[str, Callable[[Sequence[DatasetBudget]], str]] = {
-        "json": lambda each: json_text([totals(one) | {"history": history_rows(one)} for one in each]),
-        "csv": _csv,
-        "sp800-226": lambda each: json_text([_sp800_226(one) for one in each]),
-        "deployments": lambda each: json_text([_deployment(one) for one in each]),
-    }
-    return forms[check.choice("format", form, forms)](datasets)
+    if check.choice("format", form, FORMS) == "csv":
+        return _csv(datasets)
+    return json_text([totals(each) | {"history": history_rows(each)} for each in datasets])
 
 
 def totals(dataset: DatasetBudget) -> dict[str, Any]:
@@ -134,52 +130,3 @@ def _harmless(cell: Any) -> Any:
 def delta_of(dataset: DatasetBudget) -> float:
     """The delta at which the epsilon of a total is told: that of its cap, 1e-5 without one."""
     return next((cap.delta for cap in dataset.caps if isinstance(cap, Epsilon)), _DELTA)
-
-
-def _sp800_226(dataset: DatasetBudget) -> dict[str, Any]:
-    """Claims under the components of NIST SP 800-226; nothing is claimed that the registry does not hold."""
-    found = totals(dataset)
-    standing = found["total"]["standing"]
-    return nist_claims(_stated(dataset, found), standing=standing, unknown="not stated in the registry")
-
-
-def _deployment(dataset: DatasetBudget) -> dict[str, Any]:
-    """The fields of the deployments registry; what only people know is left out."""
-    found = totals(dataset)
-    total = found["total"]
-    many = sum(each["status"] != "abandoned" for each in found["reservations"]) > 1
-    given = {"unit": found["unit"], "epsilon": total["epsilon"], "delta": total["delta"], "many": many}
-    return registry_fields(_stated(dataset, found), **given)
-
-
-def _stated(dataset: DatasetBudget, found: dict[str, Any]) -> dict[str, Stated]:
-    total, last = found["total"], max((row.number for row in dataset.history()), default=0)
-    evidence, weak = f"registry entries up to {last}", total["standing"] != "proven"
-    ran = f"{', '.join(_mechanisms(found)) or 'none'}; tacit {__version__}, secure stream, noise on a grid"
-    return {
-        "name": Stated(dataset.name),
-        "parameters": Stated(f"{_parameters(total)}; mu {total['mu']:.4g}", evidence, weak),
-        "composition": Stated(_composition(found), evidence, weak),
-        "unit": Stated(f"{found['unit']}, {found['relation']}", "declaration"),
-        "mechanisms": Stated(ran, evidence),
-        "implementation": Stated("; ".join([*found["assumptions"], *found["unsafe"]]), is_open=True),
-        "trust": TRUST,
-        "timing": TIMING,
-    }
-
-
-def _parameters(total: dict[str, Any]) -> str:
-    return f"epsilon {total['epsilon']:.4g} at delta {total['delta']:g}, {total['standing']}"
-
-
-def _composition(found: dict[str, Any]) -> str:
-    scopes = sorted({each["scope"] for each in found["reservations"] if each["status"] != "abandoned"})
-    scope = found["scope"]["says"]
-    if scope.startswith("filter"):
-        return f"{scope}: every run was admitted before it ran, whatever it followed; {found['total']['accountant']}"
-    told = f"exact composition by {found['total']['accountant']}; scope {scope}"
-    return f"{told}; declared of the runs: {', '.join(scopes) or 'none'}"
-
-
-def _mechanisms(found: dict[str, Any]) -> list[str]:
-    return sorted({spec["type"] for each in found["reservations"] for spec in each["mechanisms"]})

@@ -142,12 +142,13 @@ def history(name: SomeName = None, registry: Where = None, json: Json = False) -
 def export(
     name: SomeName = None,
     form: Annotated[
-        str, typer.Option("--format", help="json, csv, sp800-226 or deployments.", metavar="FORMAT")
+        str,
+        typer.Option("--format", help="json or csv; of a statement, see tacit statement.", metavar="FORMAT"),
     ] = "json",
     out: Annotated[Path | None, typer.Option(help="File to write; printed by default.")] = None,
     registry: Where = None,
 ) -> None:
-    """Write releases and totals: JSON, CSV, the claims of NIST SP 800-226, or the deployments registry's fields."""
+    """Write releases and totals as JSON or CSV."""
     from tacit.budget.export import export_text
 
     text = export_text(_chosen(_registry(registry), name), form)
