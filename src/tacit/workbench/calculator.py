@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TypeVar
+from functools import lru_cache, partial
 
 import numpy as np
 
 from tacit import check
 from tacit.accounting import Ledger, accountant
+from tacit.calibration import largest_steps, smallest
 from tacit.mechanisms import Gaussian, Mechanism, Shuffled
+from tacit.tradeoff import Epsilon
 from tacit.workbench.runs import ALPHA
 
-Value = TypeVar("Value", int, float)
 SOLVED = ("epsilon", "noise_multiplier", "epochs")
 """What the calculator finds from the other settings."""
 SAMPLERS = ("poisson", "shuffled")
 _FALSE_ALARMS = 0.05
 _LARGEST_STEPS = 1_000_000  # beyond it an answer takes longer than a person who moves a slider waits
 _LEAST_NOISE, _LARGEST_NOISE = 0.1, 1000.0
-_ROUNDS = 24  # halvings of a bracket of the noise: finer than the four digits that are shown
-_TRIES = 4  # of the correction to the central limit theorem, before steps that are sure to end
-_INSIDE = 0.995  # aim below the wanted epsilon: the ratio moves a little between two tries
-_CLOSE = 0.99  # of the wanted epsilon: near enough to stop
 _KEPT = 4096  # answers that stay in memory: what a person moves through in an hour
 
 
@@ -101,7 +97,7 @@ def calculate(given: Mapping[str, str]) -> Answer:
     return Answer(
         noise_multiplier=noise,
         epochs=epochs,
-        epsilon=_epsilon(fixed, noise, steps, "pld"),
+        epsilon=_epsilon(fixed, noise, steps),
         detected=detected,
         beta=beta,
         steps=steps,
@@ -109,13 +105,9 @@ def calculate(given: Mapping[str, str]) -> Answer:
     )
 
 
-_RATIOS: dict[str, float] = dict.fromkeys(SAMPLERS, 1.1)
-"""Epsilon by `pld` over that by the central limit theorem at the last point that was tried, a little enlarged."""
-
-
 @lru_cache(_KEPT)
-def _epsilon(fixed: Settings, noise: float, steps: int, by: str) -> float:
-    return float(accountant(by)(Ledger.of(fixed.run(noise, steps))).epsilon(fixed.delta))
+def _epsilon(fixed: Settings, noise: float, steps: int) -> float:
+    return float(accountant("pld")(Ledger.of(fixed.run(noise, steps))).epsilon(fixed.delta))
 
 
 @lru_cache(_KEPT)
@@ -125,80 +117,24 @@ def _curve(fixed: Settings, noise: float, steps: int) -> tuple[float, np.ndarray
     return float(bound.tpr(_FALSE_ALARMS)), bound.curve.beta(ALPHA)
 
 
-@lru_cache(_KEPT)  # Also so that one question has one answer, wherever its search began.
+@lru_cache(_KEPT)
 def _smallest_noise(fixed: Settings, steps: int, target: float) -> float:
-    """The smallest noise that is enough, to four digits."""
-
-    def by_theorem(wanted: float) -> float:
-        low, high = _LEAST_NOISE, _LARGEST_NOISE
-        for _ in range(_ROUNDS):
-            middle = math.sqrt(low * high)
-            low, high = (low, middle) if _epsilon(fixed, middle, steps, "clt") <= wanted else (middle, high)
-        return math.ceil(high * 1e4) / 1e4
-
-    def safer(noise: float, factor: float) -> float:
-        if noise >= _LARGEST_NOISE:
-            hint = "Ask for more epsilon."
-            raise check.fail("epsilon", "reached by a noise multiplier of at most 1000", "less", hint)
-        return min(math.ceil(noise * factor * 1e4) / 1e4, _LARGEST_NOISE)
-
-    return _nearest(fixed, target, lambda noise, by: _epsilon(fixed, noise, steps, by), by_theorem, safer)
+    """The smallest noise that is enough, rounded up to four digits."""
+    found = smallest("noise_multiplier", lambda noise: fixed.run(noise, steps), Epsilon(target, fixed.delta)).value
+    if found > _LARGEST_NOISE:
+        hint = "Ask for more epsilon."
+        raise check.fail("epsilon", "reached by a noise multiplier of at most 1000", "less", hint)
+    return max(math.ceil(found * 1e4) / 1e4, _LEAST_NOISE)
 
 
 @lru_cache(_KEPT)
 def _most_steps(fixed: Settings, noise: float, target: float) -> int:
     """The most steps that are allowed."""
-    if _epsilon(fixed, noise, 1, "pld") > target:
+    if _epsilon(fixed, noise, 1) > target:
         raise check.fail("epsilon", "enough for one step", "less", "Raise epsilon or the noise.")
-
-    def by_theorem(wanted: float) -> int:
-        low, high = 1, _LARGEST_STEPS + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if _epsilon(fixed, noise, middle, "clt") <= wanted else (low, middle)
-        return low
-
-    def safer(steps: int, factor: float) -> int:
-        return max(1, int(steps / factor))
-
-    return _nearest(fixed, target, lambda steps, by: _epsilon(fixed, noise, steps, by), by_theorem, safer)
-
-
-def _nearest(
-    fixed: Settings,
-    target: float,
-    epsilon: Callable[[Value, str], float],
-    by_theorem: Callable[[float], Value],
-    safer: Callable[[Value, float], Value],
-) -> Value:
-    """The value whose epsilon by `pld` is at most the target and close to it.
-
-    `pld` takes fifty times as long as the central limit theorem, whose epsilon is a little too small. So the theorem is
-    asked for the value of target / c, with c the ratio of the two at the last point that was tried, in an earlier
-    answer for the first try. Where the search begins moves the result by less than `_CLOSE` allows.
-
-    Args:
-        fixed: whose sampler has a ratio of its own.
-        target: epsilon, > 0.
-        epsilon: of a value, by an accountant.
-        by_theorem: the value of an epsilon by the central limit theorem.
-        safer: a value by a factor on the safe side.
-    """
-    found = by_theorem(target / _RATIOS[fixed.sampler])
-    for _ in range(_TRIES):
-        cost = epsilon(found, "pld")
-        if cost < math.inf:
-            _RATIOS[fixed.sampler] = cost / epsilon(found, "clt") / _INSIDE
-        if _CLOSE * target <= cost <= target:
-            return found
-        better = by_theorem(target / _RATIOS[fixed.sampler]) if cost < math.inf else safer(found, 1.5)
-        if better == found:
-            break
-        found = better
-    factor = 1.005
-    while epsilon(found, "pld") > target:
-        found, factor = safer(found, factor), factor**1.6
-    return found
+    if _epsilon(fixed, noise, _LARGEST_STEPS) <= target:
+        return _LARGEST_STEPS
+    return int(largest_steps(Epsilon(target, fixed.delta), partial(fixed.run, noise)).value)
 
 
 def _real(given: Mapping[str, str], name: str, default: str) -> float:
