@@ -9,13 +9,13 @@ Errors about cells of a table: bounded lists of rows and columns, so that a mess
 import hashlib
 import importlib
 import os
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import platformdirs
 
 from tacit import check
 from tacit.errors import InvalidInput, MissingData, TacitError
@@ -109,21 +109,10 @@ class File:
 def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """`data_dir`, else the environment variable TACIT_DATA, else this user's cache folder."""
     if data_dir is None:
-        data_dir = os.environ.get("TACIT_DATA") or _cache()
+        data_dir = os.environ.get("TACIT_DATA") or platformdirs.user_cache_dir("tacit", appauthor=False)
     if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir):
         raise check.fail("data_dir", "a folder", data_dir)
     return Path(data_dir).expanduser()
-
-
-def _cache() -> Path:
-    home = Path.home()
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "tacit"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "tacit" / "Cache"
-    chosen = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    # The XDG specification tells programs to ignore a relative path here.
-    return (chosen if chosen.is_absolute() else home / ".cache") / "tacit"
 
 
 def fetch(file: File, folder: Path, *, dataset: str) -> Path:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import platformdirs
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -177,7 +178,7 @@ def folder() -> Path:
         >>> folder().name
         'features'
     """
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tacit" / "features"
+    base = platformdirs.user_cache_path("tacit", appauthor=False) / "features"
     base.mkdir(parents=True, exist_ok=True, mode=0o700)
     base.chmod(0o700)
     return base
