@@ -33,6 +33,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             seen.add(function)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def short_runs():
+    """Runs with few canaries and no verdict of ball arithmetic; `test_default_evidence.py` has both as they come."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tacit.runs.default_evidence._CANARIES", 200)
+        patch.setattr("tacit.audit.evidence.SIMULATED", 2)
+        patch.setattr("tacit.runs.run.find_spec", lambda name: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder of the original files, whether or not it is there."""

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -22,8 +23,9 @@ SETTINGS = {"epochs": 4.0, "noise_multiplier": 1.6, "epsilon": None}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def whole_evidence(small_evidence):
+def whole_evidence(short_runs):
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tacit.runs.run.find_spec", find_spec)
         patch.setattr("tacit.runs.default_evidence._CANARIES", 2000)
         patch.setattr("tacit.audit.evidence.SIMULATED", 4)
         yield
@@ -40,6 +42,10 @@ def evidence_of(run, seconds=1e-3, **changes):
     config = read_config("digits", SETTINGS | changes)
     ledger = Ledger.load(run.folder / "ledger.json")
     return canary_evidence(config, dataset_of(config, None), ledger, seconds, lambda *_: None)
+
+
+def test_the_bracket_of_a_run_is_decided_in_ball_arithmetic(run):
+    assert json.loads((run.folder / "card.json").read_text())["checked"]["verdict"] == "confirmed"
 
 
 def test_canaries_of_the_first_steps_stand_first_on_the_card_with_their_power(run):

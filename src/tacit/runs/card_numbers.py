@@ -6,12 +6,15 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any
 
 from tacit import check
 from tacit.accounting import Ledger, account
 from tacit.errors import Changed
+from tacit.mechanisms import Mechanism
+from tacit.relation import Relation
 from tacit.reports.card import ledger_table
 from tacit.runs.run_signature import CARD
 from tacit.serialization import json_text
@@ -77,12 +80,10 @@ def numbers_of(
     """
     check.count("guarantees", len(rows), minimum=0, maximum=_MOST)
     agree = _agree if not holds and card.get("versions", {}).get("tacit") == version("tacit") else _holds
-    # A file without facts weakens the standing, which leaves no lower end to compare.
-    mechanisms, found = Ledger.of(ledger.mechanism, relation=ledger.relation), list[Number]()
+    found = list[Number]()
     for delta in dict.fromkeys(row["delta"] for row in rows):
         asked = [row for row in rows if row["delta"] == delta]
-        answers = account(mechanisms, delta=delta, accountants=[row["accountant"] for row in asked]).results
-        known = {answer.tradeoff.source: answer.row() for answer in answers}
+        known = _answers(ledger.mechanism, ledger.relation, delta, tuple(row["accountant"] for row in asked))
         for row in asked:
             ours = known.get(row["accountant"])
             if ours is None or not agree(row, ours, ledger.standing):
@@ -90,6 +91,16 @@ def numbers_of(
                 raise Changed(CARD, f"states another number by {row['accountant']} than its ledger.json gives")
             found.append(Number(row["accountant"], float(delta), float(row["epsilon"]), ours["epsilon"]))
     return found
+
+
+@lru_cache(maxsize=64)
+def _answers(
+    mechanism: Mechanism, relation: Relation, delta: float, accountants: tuple[str, ...]
+) -> dict[str, dict[str, Any]]:
+    """Rows of accountants by name; each reader of a run asks for the same ones."""
+    # Facts that a file lacks would weaken the standing, which leaves no lower end to compare.
+    answers = account(Ledger.of(mechanism, relation=relation), delta=delta, accountants=accountants).results
+    return {answer.tradeoff.source: answer.row() for answer in answers}
 
 
 def _agree(stated: Mapping[str, Any], ours: Mapping[str, Any], known: Standing) -> bool:
