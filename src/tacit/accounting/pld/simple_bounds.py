@@ -78,12 +78,17 @@ class SimpleBounds:
         They are far apart, and stand in where an engine has left the range of doubles.
         """
         floor = max(Single(pair).bounds(epsilon)[0] for pair, _ in self._parts)
-        best = 0.0
-        for rate in np.geomspace(0.01, 1e9, 80):
-            value = sum(steps * _log_table_moment(pair, rate) for pair, steps in self._parts)
-            best = min(best, log_chernoff(float(rate), value, epsilon))
+        best = min(0.0, *(log_chernoff(rate, value, epsilon) for rate, value in self._log_moments))
         ceiling = self._lost + 2 * float(np.exp(best))  # Twice, for the rounding of the moments.
         return floor * (1 - ALLOWANCE), min(ceiling * (1 + ALLOWANCE) + 1e-12 * floor, 1.0)
+
+    @cached_property
+    def _log_moments(self) -> list[tuple[float, float]]:
+        """Rates with log E e^{rate L} of the composition; a table may have millions of atoms."""
+        return [
+            (float(rate), sum(steps * _log_table_moment(pair, rate) for pair, steps in self._parts))
+            for rate in np.geomspace(0.01, 1e9, 80)
+        ]
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """The epsilons where those bounds cross `delta`, by bisection."""
