@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,15 @@ class _JointCurve(Curve):
 
     def beta(self, alpha: np.ndarray) -> np.ndarray:
         return np.maximum.reduce([curve.beta(alpha) for curve in self._curves])
+
+    @cached_property
+    def profile(self) -> tuple[np.ndarray, np.ndarray]:
+        """(epsilons, deltas) of each curve on its own grid, delta not increasing; a curve has its own way to many."""
+        epsilons, deltas = (
+            np.concatenate(sides) for sides in zip(*(each.profile for each in self._curves), strict=True)
+        )
+        order = np.argsort(epsilons)
+        return epsilons[order], np.minimum.accumulate(deltas[order])
 
 
 @dataclass(frozen=True)
