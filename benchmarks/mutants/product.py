@@ -294,10 +294,10 @@ def _resumed(engine: str) -> None:
 
 
 def _ticket(engine: str) -> None:
-    """A ticket that is found, chosen, trained and stopped privately."""
+    """A ticket that is found, chosen and trained privately."""
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(300, 4, generator=draw)
-    settings = {"batch_size": 30, "epochs": 1, "search_epochs": 1, "stop_accuracy": 0.99, "stop_on": "private"}
+    settings = {"batch_size": 30, "epochs": 1, "search_epochs": 1}
     run = PrivateTicket(_ticket_body, (x, (x[:, 0] > 0).long()), TicketPlan("T4", epsilon=8.0, **settings)).run()
     if run.ledger.standing not in SOUND:
         raise Refuted(f"the ledger is {run.ledger.standing.value}")

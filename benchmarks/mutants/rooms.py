@@ -29,7 +29,6 @@ _ROOMS = {
     "noise/": ["tests/noise", "tests/training/test_step.py"],
     "noise/discrete.py": [
         "tests/noise",
-        "tests/tickets/test_stop.py",
         "tests/tickets/test_select.py",
         "tests/erm/test_noise.py",
     ],

@@ -59,8 +59,6 @@ def test_the_papers_mode_is_claimed_on_the_card(tmp_path, capsys):
         (["--set", "ticket.density=0"], "density of [ticket] must be in (0, 1]"),
         (["--set", "ticket.origin=kmnst", "--set", "ticket.mode=T1"], "Did you mean 'kmnist'"),
         (["--set", "ticket.origin=digits", "--set", "ticket.mode=T1"], "other data than those that are protected"),
-        (["--set", "ticket.stop_on=test"], "stop_on must be one of public, private"),
-        (["--set", "ticket.stop_epsilon=5"], "stop_epsilon must be in"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, capsys, extra, sentence):
@@ -143,29 +141,6 @@ def test_a_ticket_moves_to_the_same_architecture_as_it_is():
     assert all(bool((mask == 0).any()) for mask in ticket.masks.values())
     assert all(torch.equal(ticket.start[name], value) for name, value in network(12, 3).named_parameters())
     assert "on made up" in ticket.note
-
-
-@pytest.mark.slow
-def test_the_privacy_budget_may_end_early(tmp_path, capsys):
-    code, _ = trained(tmp_path, "--set", "ticket.mode=T1", "--set", "ticket.stop_epsilon=3")
-    assert code == 0
-    card = json.loads(capsys.readouterr().out)
-    proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
-    assert proven["epsilon"] <= 3.0
-
-
-@pytest.mark.slow
-def test_private_records_may_be_asked_when_to_stop(tmp_path, capsys):
-    code, folder = trained(
-        tmp_path, "--set", "ticket.mode=T3", "--set", "ticket.stop_accuracy=0.99", "--set", "ticket.stop_on=private"
-    )
-    assert code == 0
-    card = json.loads(capsys.readouterr().out)
-    proven = next(each for each in card["guarantees"] if each["accountant"] == "pld")
-    assert proven["epsilon"] == pytest.approx(4.0, rel=1e-3)
-    ledger = json.loads((folder / "ledger.json").read_text())
-    (stopping,) = [each for each in ledger["mechanisms"] if each["type"] == "approximate"]
-    assert stopping["epsilon"] == pytest.approx(0.4)
 
 
 @pytest.mark.slow

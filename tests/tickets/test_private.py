@@ -160,64 +160,6 @@ def test_a_public_origin_is_an_assumption():
     assert any("shares no record with the training data" in sentence for sentence in said)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["T1", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("T2", "T3")), "T4"])
-def test_training_ends_at_a_smaller_epsilon_and_everything_before_it_counts(mode):
-    candidates = [ticket()] if mode == "T1" else ()
-    done = run(mode, candidates=candidates, stop_epsilon=1.9)
-    spent = accountant("pld")(done.ledger).epsilon(1e-5)
-    assert spent <= 1.9
-    assert 1 <= done.spending.steps < 40
-    assert done.spending.training == planned(mode, candidates=candidates).spending.training
-    assert sum(entry.steps for entry in done.ledger.entries if entry.note == "training") >= done.spending.steps * (
-        mode != "T4"
-    )
-
-
-@pytest.mark.slow
-def test_one_more_step_would_cross_the_smaller_epsilon():
-    done = run("T1", candidates=[ticket()], stop_epsilon=1.5)
-    more = Phase(0.1, done.spending.steps + 1).mechanism(done.spending.training)
-    assert accountant("pld")(more).epsilon(1e-5) > 1.5
-
-
-def test_no_step_within_the_smaller_epsilon_is_refused():
-    with pytest.raises(InvalidInput, match="stop_epsilon must be more than what search and choice cost"):
-        planned("T2", stop_epsilon=0.2)
-
-
-@pytest.mark.slow
-def test_an_accuracy_on_public_data_ends_the_training_and_the_ledger_holds_the_plan():
-    done = run("T1", candidates=[ticket(0.9)], epsilon=200.0, epochs=20, stop_accuracy=0.5)
-    assert "test reached" in done.stopped
-    assert done.history[-1]["test"] >= 0.5 > done.history[0]["test"]
-    assert [entry.note.partition(",")[0] for entry in done.ledger.entries] == ["training", "planned"]
-    assert done.ledger.entries[0].steps == done.history[-1]["steps"]
-    assert any("are public" in sentence for sentence in done.ledger.assumptions)
-
-
-@pytest.mark.slow_cases("T4")
-@pytest.mark.parametrize("mode", ["T1", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("T2", "T3")), "T4"])
-def test_an_accuracy_on_private_records_is_charged(mode):
-    """Of a run that never gets there, so that all of it is spent."""
-    candidates = [ticket()] if mode == "T1" else ()
-    done = run(mode, candidates=candidates, stop_accuracy=1.0, stop_on="private")
-    assert not done.stopped
-    assert accountant("pld")(done.ledger).epsilon(1e-5) == pytest.approx(2.0, rel=1e-4)
-    assert done.spending.stopping == pytest.approx(1.0 if mode == "T4" else 0.2)
-    notes = [entry.note for entry in done.ledger.entries]
-    assert ("when to stop" in notes) == (mode != "T4")
-    without = planned(mode, candidates=candidates).spending.training
-    assert done.spending.training == without if mode == "T4" else done.spending.training > without
-
-
-def test_private_records_end_the_training_when_they_are_classified_well_enough():
-    settings = {"epsilon": 200.0, "epochs": 20, "stop_accuracy": 0.3, "stop_on": "private"}
-    done = run("T1", candidates=[ticket(0.9)], **settings)
-    assert "well enough" in done.stopped
-    assert len(done.history) < 20
-
-
 @pytest.mark.parametrize("mode", ["T1", pytest.param("T2", marks=pytest.mark.slow)])
 def test_any_module_can_be_pruned_by_the_names_of_its_layers(mode):
     """A convolutional network of which only the convolutions are pruned."""
@@ -253,9 +195,6 @@ def test_any_module_can_be_pruned_by_the_names_of_its_layers(mode):
         (lambda: run("T2", densities=()), "densities must be a list"),
         (lambda: run("T2", batch_size=10_000), "batch_size must be in"),
         (lambda: run("T3", validation_share=1.0), "validation_share must be in"),
-        (lambda: run("T2", stop_accuracy=1.5), "stop_accuracy must be in"),
-        (lambda: run("T2", stop_epsilon=3.0), "stop_epsilon must be in"),
-        (lambda: run("T2", stop_on="test"), "stop_on must be one of public, private"),
     ],
 )
 def test_bad_input(act, sentence):

@@ -256,11 +256,6 @@ class TicketSettings:
     selection: str = setting("exponential", "exponential or permute_and_flip.")
     rounds: int = setting(12, "Rounds of magnitude pruning (paper, and T1 with a data set).")
     iterations: int = setting(5000, "SGD steps of a round.")
-    stop_epsilon: float | None = setting(
-        None, "Training stops when the whole run has spent this epsilon; the noise is still that of epsilon."
-    )
-    stop_accuracy: float | None = setting(None, "Training stops after the first epoch that reaches this accuracy.")
-    stop_on: str = setting("public", "Data for stop_accuracy: public (the test data) or private, which costs epsilon.")
     folder: str = setting("", "Folder of tickets that runs with the same start and data share; by default the run's.")
 
     def __post_init__(self) -> None:

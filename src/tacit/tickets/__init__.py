@@ -1,15 +1,13 @@
 """Lottery tickets under differential privacy: prune, choose privately, train the winner privately."""
 
-from tacit.tickets.budget import PrivateStop, PublicStop, TicketPlan
+from tacit.tickets.budget import TicketPlan
 from tacit.tickets.iterative_pruning import iterative_tickets, winning
 from tacit.tickets.private import PrivateTicket, TicketRun
 from tacit.tickets.pruning import compact, random_masks, start_magnitude_masks, synflow_masks
 from tacit.tickets.ticket import Ticket, count_scores, paper_scores, prunable, solid, transfer
 
 __all__ = [
-    "PrivateStop",
     "PrivateTicket",
-    "PublicStop",
     "Ticket",
     "TicketPlan",
     "TicketRun",

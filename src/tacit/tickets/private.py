@@ -18,21 +18,12 @@ from tacit.noise import SecureStream, Stream
 from tacit.noise.discrete import Scores, choice_mechanism, choose
 from tacit.sampling import PoissonSampling, Sampling
 from tacit.standing import Standing
-from tacit.tickets.budget import (
-    Phase,
-    PrivateStop,
-    PublicStop,
-    Spending,
-    TicketPlan,
-    check_thresholds,
-    spend,
-    stopping_mechanism,
-)
+from tacit.tickets.budget import Phase, Spending, TicketPlan, spend
 from tacit.tickets.iterative_pruning import right_answers
 from tacit.tickets.pruning import PartSampling, by_magnitude, compact, dense_masks, paper_shares
 from tacit.tickets.ticket import Ticket, count_scores, paper_scores, prunable, solid
 from tacit.tradeoff import Epsilon
-from tacit.training import Callback, Fit, Functions, fit
+from tacit.training import Fit, Functions, fit
 
 Data = tuple[Tensor, Tensor]
 # Splits are numbered by 53 random bits, all that a double of the stream holds.
@@ -49,7 +40,6 @@ class TicketRun:
         ledger: the privacy cost.
         spending: division of the target among the phases.
         history: rows of the final training.
-        stopped: the reason of an early end; empty without one.
 
     Example:
         >>> [name for name in TicketRun.__dataclass_fields__][:3]
@@ -61,7 +51,6 @@ class TicketRun:
     ledger: Ledger
     spending: Spending
     history: Sequence[Any] = field(default_factory=list)
-    stopped: str = ""
 
 
 class PrivateTicket:
@@ -114,19 +103,16 @@ class PrivateTicket:
         self._check_parts()
         units = self.sampling.units(len(data[1]))
         rate = check.real("batch_size", plan.batch_size, low=0.0, high=units) / units
-        self._search, training = (Phase(rate, max(1, round(n / rate))) for n in (plan.search_epochs, plan.epochs))
+        self._search, self._training = (Phase(rate, max(1, round(n / rate))) for n in (plan.search_epochs, plan.epochs))
         spending = spend(
             plan.mode,
             Epsilon(plan.epsilon, plan.delta),
             search=self._search,
-            training=training,
+            training=self._training,
             relation=self.ledger.relation,
             selection=plan.selection,
-            stopping=plan.stops_privately,
-            limit=plan.stop_epsilon,
         )
         self.spending = self._of_this_partition(spending)
-        self._training = Phase(rate, self.spending.steps)
 
     def run(
         self,
@@ -146,10 +132,9 @@ class PrivateTicket:
                 inner,
                 lambda done, total: on_step("training", done, total),
                 evaluate=evaluate,
-                callbacks=self._stops(model, inner),
             )
         whole_again = solid(model) if small is None else small.scattered(self.build())
-        return TicketRun(whole_again, ticket, self.ledger, self.spending, fitted.history, fitted.stopped)
+        return TicketRun(whole_again, ticket, self.ledger, self.spending, fitted.history)
 
     def find(
         self, ledger: Ledger, on_step: Callable[[str, int, int], None] = lambda stage, done, total: None
@@ -255,7 +240,6 @@ class PrivateTicket:
         on_step: Callable[[int, int], None],
         *,
         evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
-        callbacks: Sequence[Callback] = (),
     ) -> Fit:
         inputs, targets = self.data
         return fit(
@@ -274,23 +258,8 @@ class PrivateTicket:
             ledger=ledger,
             stream=self.stream,
             evaluate=evaluate,
-            callbacks=[Functions(on_step=on_step), *callbacks],
+            callbacks=[Functions(on_step=on_step)],
         )
-
-    def _stops(self, model: nn.Module, ledger: Ledger) -> list[Callback]:
-        """The rule that ends the training at an accuracy, its cost recorded in `ledger` where the plan has not yet."""
-        wanted = self.plan.stop_accuracy
-        if wanted is None:
-            return []
-        if self.plan.stop_on == "public":
-            ledger.assume("the data on which the accuracy is measured that ends the training are public")
-            return [PublicStop("test", wanted)]
-        epsilon = self.spending.stopping
-        assert epsilon is not None
-        check_thresholds(epsilon)
-        ledger.add(stopping_mechanism(epsilon), note="when to stop")
-        data, needed = self.selection_data, wanted * len(self.selection_data[1])
-        return [PrivateStop(lambda: right_answers(model, *data) - needed, epsilon, self.stream)]
 
     def _correct(self, weights: dict[str, Tensor]) -> int:
         """Number of selection records that the released network `weights` classifies right."""

@@ -23,10 +23,7 @@ from tacit.tickets.iterative_pruning import ORIGINS, data_free_ticket, transferr
 from tacit.training import save_model
 
 _OF_CONFIG = ("epsilon", "delta", "batch_size", "epochs", "clip_norm", "learning_rate")
-_OF_SETTINGS = (
-    *("mode", "search_epochs", "densities", "penalty", "validation_share", "selection"),
-    *("stop_epsilon", "stop_accuracy", "stop_on"),
-)
+_OF_SETTINGS = ("mode", "search_epochs", "densities", "penalty", "validation_share", "selection")
 """Fields of a plan by where they are set."""
 
 
@@ -87,9 +84,6 @@ class TicketMethod(Method[TicketSettings]):
         config = job.config
         if job.dataset.task != "classification":
             raise check.fail("dataset", "one with classes for method ticket", job.dataset.name)
-        if self.settings.stop_accuracy is not None and self.settings.stop_on == "public" and not job.measures_test:
-            hint = "Its test records are not declared public by test_records."
-            raise check.fail("stop_on of [ticket]", "private", "public", hint)
         if config.epsilon is None:
             raise InvalidInput("epsilon must be given for method ticket; got noise_multiplier. Phases share it.")
         shared = {name: getattr(config, name) for name in _OF_CONFIG}
@@ -175,7 +169,6 @@ def _settings(job: Job, done: TicketRun) -> dict[str, Scalar]:
     noises = {
         "search_noise_multiplier": spent.search,
         "choice_epsilon": spent.choice,
-        "stopping_epsilon": spent.stopping,
         "noise_multiplier": spent.training,
     }
     return {
@@ -183,5 +176,4 @@ def _settings(job: Job, done: TicketRun) -> dict[str, Scalar]:
         "ticket": done.ticket.note,
         "density": round(done.ticket.density, 4),
         **{name: value for name, value in noises.items() if value is not None},
-        **({"stopped": done.stopped} if done.stopped else {}),
     }
