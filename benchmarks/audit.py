@@ -48,6 +48,7 @@ from tacit.runs.canaries import CanaryLane
 from tacit.serialization import write_text
 from tacit.training import fit
 from tacit_papers.evaluating_dp import attributes
+from tacit_papers.evaluating_dp.leakage import ShadowModels, members_at_fpr, shadow_splits
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "audit.json"
@@ -179,7 +180,7 @@ def told(attack: attacks.Attack, model: attacks.Model, members: Examples, others
     return {
         "advantage": attacks.advantage(scores),
         "ppv": attacks.ppv(scores),
-        "tpr_at_0.001": float(attacks.members_at_fpr(scores, 0.001).mean()),
+        "tpr_at_0.001": float(members_at_fpr(scores, 0.001).mean()),
     }
 
 
@@ -188,15 +189,15 @@ def hits(model: attacks.Model, examples: Examples) -> float:
     return float(np.mean(model(examples[0]).argmax(1) == examples[1]))
 
 
-def shokri(data: Examples, pool: np.ndarray, seed: int) -> attacks.ShadowModels:
+def shokri(data: Examples, pool: np.ndarray, seed: int) -> ShadowModels:
     """Five shadow models of the pool, all at once, and an attack network for each class."""
-    splits = attacks.shadow_splits(data[1][pool], models=5, records=10000, seed=seed)
+    splits = shadow_splits(data[1][pool], models=5, records=10000, seed=seed)
     included = np.zeros((5, len(data[1])), bool)
     for row, (inside, _) in zip(included, splits, strict=True):
         row[pool[inside]] = True
     recipe = attacks.Recipe(hidden=WIDTHS, precision="bfloat16")
     stack = attacks.train_stacked(data, included, recipe=recipe, classes=100, seed=seed)
-    return attacks.ShadowModels(
+    return ShadowModels(
         [
             (stack.model(k), part(data, pool[inside]), part(data, pool[outside]))
             for k, (inside, outside) in enumerate(splits)

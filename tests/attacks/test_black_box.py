@@ -11,10 +11,8 @@ from tacit.attacks import (
     LossThreshold,
     ModifiedEntropy,
     Scores,
-    ShadowModels,
     advantage,
     overlaps,
-    shadow_splits,
 )
 from tacit.errors import InvalidInput
 from tacit_papers.evaluating_dp.attributes import (
@@ -24,6 +22,7 @@ from tacit_papers.evaluating_dp.attributes import (
     loss_posterior,
     mean_advantage,
 )
+from tacit_papers.evaluating_dp.leakage import ShadowModels, shadow_splits
 
 
 def noise_data(records, seed, width=4):

@@ -11,13 +11,13 @@ from tacit.attacks import (
     approximate_bound,
     error_rates,
     gaussian_bound,
-    members_at_fpr,
     ppv,
     pure_bound,
     roc,
 )
 from tacit.errors import InvalidInput
 from tacit.tradeoff import GaussianCurve, ProfileCurve
+from tacit_papers.evaluating_dp.leakage import members_at_fpr
 
 HAND = Scores("hand", np.array([5.0, 4.0, 3.0, 1.0]), np.array([4.5, 3.0, 2.0, 0.0]), 3.0)
 NONE_FLAGGED = Scores("hand", np.array([1.0]), np.array([2.0]), 9.0)

@@ -13,10 +13,10 @@ from tacit.attacks import (
     RelativeMembership,
     advantage,
     half_splits,
-    members_at_fpr,
 )
 from tacit.attacks.base import logit_confidence
 from tacit.errors import InvalidInput
+from tacit_papers.evaluating_dp.leakage import members_at_fpr
 
 RECORDS = 400
 DRAW = np.random.default_rng(0)

@@ -11,12 +11,12 @@ from tacit.attacks import (
     QuantileRegression,
     References,
     RelativeMembership,
-    ShadowModels,
     attack_named,
     half_splits,
 )
 from tacit.testing import check_attack
 from tacit.testing.attack import examples_of, leaky
+from tacit_papers.evaluating_dp.leakage import ShadowModels
 
 
 def part(examples, rows):
@@ -38,7 +38,6 @@ def shadow_models(examples, member):
 
 BUILDERS = {
     "quantile_regression": lambda examples, member: QuantileRegression(examples_of(7), fpr=0.2),
-    "shadow_models": shadow_models,
     "lira_online": lambda examples, member: PRIVILEGED_ATTACKS["lira_online"](references(examples)),
     "lira_offline": lambda examples, member: PRIVILEGED_ATTACKS["lira_offline"](references(examples)),
     "rmia": lambda examples, member: RelativeMembership(references(examples), examples_of(8)),
@@ -52,6 +51,10 @@ def test_attack(name):
         return attack_named(name)
 
     check_attack(BUILDERS.get(name, default))
+
+
+def test_the_attack_by_attack_networks_of_the_papers():
+    check_attack(shadow_models)
 
 
 def test_every_privileged_attack_is_checked():

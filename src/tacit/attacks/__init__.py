@@ -7,7 +7,6 @@ from tacit.attacks.metrics import (
     approximate_bound,
     error_rates,
     gaussian_bound,
-    members_at_fpr,
     overlaps,
     ppv,
     pure_bound,
@@ -19,9 +18,7 @@ from tacit.attacks.reference_attacks import (
     LikelihoodRatioOffline,
     LikelihoodRatioOnline,
     RelativeMembership,
-    ShadowModels,
     attack_named,
-    shadow_splits,
 )
 from tacit.attacks.reference_models import Recipe, References, half_splits
 from tacit.attacks.stacked_training import Stack, train_stacked
@@ -54,7 +51,6 @@ __all__ = [
     "References",
     "RelativeMembership",
     "Scores",
-    "ShadowModels",
     "Stack",
     "advantage",
     "approximate_bound",
@@ -62,12 +58,10 @@ __all__ = [
     "error_rates",
     "gaussian_bound",
     "half_splits",
-    "members_at_fpr",
     "overlaps",
     "ppv",
     "pure_bound",
     "record_losses",
     "roc",
-    "shadow_splits",
     "train_stacked",
 ]

@@ -70,18 +70,6 @@ def ppv(scores: Scores, *, prior: float = 0.5) -> float:
     return prior * tpr / total if total > 0 else 0.0
 
 
-def members_at_fpr(scores: Scores, fpr: float) -> np.ndarray:
-    """Members, boolean of shape (n,), flagged at the lowest threshold whose FPR is below `fpr` in (0, 1].
-
-    Example:
-        >>> members_at_fpr(Scores("loss", [2.0, 1.0], [0.0, 1.5], 1.0), 0.5)
-        array([ True, False])
-    """
-    fpr = check.probability("fpr", fpr, open_low=True)
-    rates, _, thresholds = roc(scores)
-    return scores.members >= thresholds[np.flatnonzero(rates < fpr)[-1]]
-
-
 def pure_bound(epsilon: float) -> float:
     """Bound e^epsilon - 1 on the advantage (Yeom et al. 2018, Theorem 1), trivial from epsilon log 2 on.
 

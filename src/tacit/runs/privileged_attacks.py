@@ -29,11 +29,9 @@ from tacit.attacks import (
     References,
     RelativeMembership,
     Scores,
-    ShadowModels,
     Stack,
     attack_named,
     half_splits,
-    shadow_splits,
     train_stacked,
 )
 from tacit.attacks.base import joined
@@ -118,7 +116,6 @@ def needs_classes(attack: str) -> InvalidInput:
 
 
 _ROWS_AT_ONCE = 512  # per-sample gradients of so many records fit into memory
-_SHADOW_MODELS = 5  # as in the source of the attack
 
 
 @dataclass(frozen=True)
@@ -172,7 +169,6 @@ class PrivilegedAttacks:
         builders: dict[str, Callable[[], Attack]] = {
             GradientNorm.name: lambda: GradientNorm(lambda examples: self._norms(examples, home)),
             QuantileRegression.name: lambda: QuantileRegression(self.public),
-            ShadowModels.name: lambda: self._shadow_models,
             LikelihoodRatioOnline.name: lambda: LikelihoodRatioOnline(self.references),
             LikelihoodRatioOffline.name: lambda: LikelihoodRatioOffline(self.references),
             RelativeMembership.name: lambda: RelativeMembership(self.references, self.public),
@@ -203,22 +199,6 @@ class PrivilegedAttacks:
         included = half_splits(check.count("shadows", self.shadows, minimum=2), len(examples[1]))
         stack = self._train(examples, included, self.recipe, "references")
         return stack.references(included)
-
-    @cached_property
-    def _shadow_models(self) -> ShadowModels:
-        """Five models without privacy on halves of the attacker's own records, as the source does."""
-        labels = np.asarray(self.public[1])
-        splits = shadow_splits(labels, models=_SHADOW_MODELS, records=len(labels) // 2)
-        included = np.zeros((len(splits), len(labels)), bool)
-        for row, (inside, _) in zip(included, splits, strict=True):
-            row[inside] = True
-        nonprivate = replace(self.recipe, clip_norm=None, noise_multiplier=None)
-        stack = self._train(self.public, included, nonprivate, "shadows")
-        shadows = [
-            (stack.model(k), _part(self.public, inside), _part(self.public, outside))
-            for k, (inside, outside) in enumerate(splits)
-        ]
-        return ShadowModels(shadows, on_progress=lambda done, total: self.on_progress("attack networks", done, total))
 
     def _train(self, examples: Examples, included: np.ndarray, recipe: Recipe, name: str) -> Stack:
         return train_stacked(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tacit import attacks
-from tacit.attacks import Examples, Model, Recipe, Scores
+from tacit import attacks, check
+from tacit.attacks import Attack, Examples, Model, Recipe, Scores, Stack, roc, train_stacked
+from tacit.attacks.base import class_probabilities
 from tacit.noise import SeededStream
 from tacit_papers.evaluating_dp import attributes
 from tacit_papers.evaluating_dp.privacy import CLASSES, POISSON, PROTOCOL, SEED, WIDTHS, Folder, cost, split
@@ -76,7 +77,7 @@ def leakage(
 def _shared(scores: Sequence[Scores]) -> dict[str, Any]:
     overlap = [(each.members, each.non_members) for each in attacks.overlaps(scores)[1:]]
     both = attacks.overlaps(scores[:2])[-1]
-    flagged = {fpr: [attacks.members_at_fpr(run, fpr) for run in scores] for fpr in FALSE_POSITIVE_RATES}
+    flagged = {fpr: [members_at_fpr(run, fpr) for run in scores] for fpr in FALSE_POSITIVE_RATES}
     at_fpr = {str(fpr): int(np.all(runs, axis=0).sum()) for fpr, runs in flagged.items()}
     return {"overlap": overlap, "first_two": (both.members, both.non_members), "at_fpr": at_fpr}
 
@@ -87,7 +88,7 @@ def _found(
     others: Examples,
     scores: Scores,
     columns: Sequence[attributes.Attribute],
-    shadow: attacks.ShadowModels | None,
+    shadow: ShadowModels | None,
 ) -> dict[str, float]:
     guesses = [attributes.loss_posterior(target, members=members, non_members=others, attribute=one) for one in columns]
     found = {
@@ -122,7 +123,7 @@ def open_model(members: Examples, model: str, batch_size: int, epochs: int, seed
     """
     recipe = Recipe(hidden=WIDTHS[model], batch_size=batch_size, epochs=epochs)
     included = np.ones((1, len(members[1])), bool)
-    return attacks.train_stacked(members, included, recipe=recipe, classes=CLASSES, seed=SEED + seed).model(0)
+    return train_stacked(members, included, recipe=recipe, classes=CLASSES, seed=SEED + seed).model(0)
 
 
 def private_model(
@@ -182,7 +183,7 @@ def shadow_attack(
     shadows: int,
     data_dir: Folder,
     attack_epochs: int = 100,
-) -> attacks.ShadowModels:
+) -> ShadowModels:
     """The attack networks; every setting of one model meets the same.
 
     Args:
@@ -196,17 +197,134 @@ def shadow_attack(
         attack_epochs: passes that train the attack networks.
     """
     pool = split(dataset, records, data_dir)["pool"]
-    splits = attacks.shadow_splits(pool[1], models=shadows, records=records, seed=SEED)
+    splits = shadow_splits(pool[1], models=shadows, records=records, seed=SEED)
     included = np.zeros((shadows, len(pool[1])), bool)
     for row, (inside, _) in zip(included, splits, strict=True):
         row[inside] = True
     recipe = Recipe(hidden=WIDTHS[model], batch_size=batch_size, epochs=epochs)
-    stack = attacks.train_stacked(pool, included, recipe=recipe, classes=CLASSES, seed=SEED)
+    stack = train_stacked(pool, included, recipe=recipe, classes=CLASSES, seed=SEED)
 
     def part(rows: np.ndarray) -> Examples:
         return pool[0][rows], pool[1][rows]
 
-    return attacks.ShadowModels(
+    return ShadowModels(
         [(stack.model(k), part(inside), part(outside)) for k, (inside, outside) in enumerate(splits)],
         epochs=attack_epochs,
     )
+
+
+def members_at_fpr(scores: Scores, fpr: float) -> np.ndarray:
+    """Members, boolean of shape (n,), flagged at the lowest threshold whose FPR is below `fpr` in (0, 1].
+
+    Example:
+        >>> members_at_fpr(Scores("loss", [2.0, 1.0], [0.0, 1.5], 1.0), 0.5)
+        array([ True, False])
+    """
+    fpr = check.probability("fpr", fpr, open_low=True)
+    rates, _, thresholds = roc(scores)
+    return scores.members >= thresholds[np.flatnonzero(rates < fpr)[-1]]
+
+
+_HIDDEN = (64, 64)
+_CLASSES_TOGETHER = 10  # attack networks trained as one stack
+
+
+class ShadowModels(Attack):
+    """Score the probability of "member" that the attack network of the record's class gives to the model's output.
+
+    Every shadow model k was trained on A_k and not on B_k. Its probabilities on both, labelled in and out, train one
+    network for each class: classes-64-64-2 with ReLU, Adam at .01, batches of 100, 100 epochs, L2 penalty 1e-6, as in
+    the evaluation of Jayaraman & Evans 2019. A record is flagged iff the probability is above 1/2; it is 1/2 in a
+    class without members or without non-members among the shadow models' records.
+
+    Args:
+        shadows: (model, its training examples A_k, other examples B_k), five in the source.
+        epochs: of the attack networks.
+        seed: of their first weights and batches.
+
+    Raises:
+        InvalidInput: there is no shadow model, or an argument breaks its rule.
+
+    Example:
+        >>> draw = np.random.default_rng(0)
+        >>> inside, outside = [(draw.uniform(size=20), np.zeros(20, int)) for _ in range(2)]
+        >>> model = lambda inputs: np.column_stack([inputs, 1 - inputs])
+        >>> attack = ShadowModels([(model, inside, outside)], epochs=1)
+        >>> attack.score(model, inside).shape
+        (20,)
+    """
+
+    name: ClassVar[str] = "shadow_models"
+
+    def __init__(self, shadows: Sequence[tuple[Model, Examples, Examples]], *, epochs: int = 100, seed: int = 0):
+        if not shadows:
+            raise check.fail("shadows", "one shadow model at least", 0)
+        parts = [_training_rows(*shadow) for shadow in shadows]
+        outputs, labels, inside = (np.concatenate(column) for column in zip(*parts, strict=True))
+        self._stacks: dict[int, tuple[Stack, int]] = {}
+        known = [c for c in range(outputs.shape[1]) if {True, False} <= set(np.unique(inside[labels == c]).tolist())]
+        recipe = Recipe(
+            hidden=_HIDDEN, batch_size=100, epochs=check.count("epochs", epochs), learning_rate=0.01, l2_penalty=1e-6
+        )
+        for start in range(0, len(known), _CLASSES_TOGETHER):
+            together = known[start : start + _CLASSES_TOGETHER]
+            of_class = np.stack([labels == c for c in together])
+            stack = train_stacked(
+                (outputs, inside.astype(np.int64)), of_class, recipe=recipe, classes=2, seed=seed + start
+            )
+            self._stacks |= {c: (stack, place) for place, c in enumerate(together)}
+
+    def score(self, model: Model, examples: Examples) -> np.ndarray:
+        """The attack networks' probability of membership."""
+        probabilities, labels = class_probabilities(model, examples)
+        scores = np.full(len(labels), 0.5)
+        for c, (stack, place) in self._stacks.items():
+            rows = np.flatnonzero(labels == c)
+            if len(rows):
+                scores[rows] = stack.model(place)(probabilities[rows].astype(np.float32))[:, 1]
+        return scores
+
+    def threshold(self, member_scores: np.ndarray) -> float:
+        """The next number above 1/2."""
+        return float(np.nextafter(0.5, 1.0))
+
+
+def shadow_splits(
+    pool: np.ndarray, *, models: int = 5, records: int, seed: int = 0
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Rows (A_k, B_k) for each shadow: two disjoint samples of `records` each, stratified by the pool's labels.
+
+    Samples of different shadows overlap.
+
+    Args:
+        pool: labels of the records to sample from, shape (n,).
+        models: number of shadow models, >= 1.
+        records: size of each sample.
+        seed: of the samples.
+
+    Raises:
+        InvalidInput: the pool holds fewer than 2 `records`, or a number breaks its rule.
+
+    Example:
+        >>> [(len(inside), len(outside)) for inside, outside in shadow_splits(np.tile([0, 1], 10), models=2, records=6)]
+        [(6, 6), (6, 6)]
+    """
+    from sklearn.model_selection import train_test_split
+
+    labels = np.asarray(pool)
+    records = check.count("records", records)
+    if len(labels) < 2 * records:
+        raise check.fail("records", f"at most half of the pool of {len(labels)}", records)
+    splits = []
+    for k in range(check.count("models", models)):
+        inside, outside = train_test_split(
+            np.arange(len(labels)), train_size=records, test_size=records, stratify=labels, random_state=seed + k
+        )
+        splits.append((inside, outside))
+    return splits
+
+
+def _training_rows(model: Model, inside: Examples, outside: Examples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    outputs, labels = zip(class_probabilities(model, inside), class_probabilities(model, outside), strict=True)
+    membership = np.repeat([True, False], [len(inside[1]), len(outside[1])])
+    return np.concatenate(outputs).astype(np.float32), np.concatenate(labels), membership
