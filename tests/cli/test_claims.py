@@ -234,23 +234,23 @@ def test_columns_separators_and_words_for_members(tmp_path, capsys):
     path = scores_file(tmp_path, 1.0, head="inside,loss", sep=";")
     assert main(["audit", "--scores", path, "--member", "inside", "--score", "loss"]) == 0
     assert main(["audit", "--scores", path]) == 2
-    assert "column must be one of inside, loss" in capsys.readouterr().err
+    assert "the column 'member' must be one of the 2 columns" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (b"", "column must be"),
-        (b"member,score\n", "got 'no rows'"),
+        (b"", "at least one row and one column"),
+        (b"member,score\n", "at least one row and one column"),
         (b"member,score\n1,2\n1,3\n", "members only"),
         (b"member,score\n1,nan\n0,3\n", "a number in every row; got '1 others'"),
         (b"member,score\n1,4711x\n0,3\n", "a number in every row; got '1 others'"),
         (b"member,score\n1,1_0\n0,3\n", "a number in every row"),
         (b"member,score\n4711,2\n0,3\n", "1 or 0, true or false"),
-        (b"member,score\n1,2,4711\n0,3\n", "1 rows of another length"),
-        (b"member,member,score\n1,1,2\n0,0,3\n", "in the header once"),
-        (b"\xff\xfe\x00", "a CSV file in UTF-8"),
-        (b"member,score\n1," + b"9" * 200_000 + b"\n0,1\n", "a CSV file in UTF-8"),
+        (b"member,score\n1,2,4711\n0,3\n", "as many fields in every row as the header's 2; got '3 in rows 0'"),
+        (b"member,member,score\n1,1,2\n0,0,3\n", "a table whose columns have different names"),
+        (b"\xff\xfe\x00", "at least one row and one column"),
+        (b"member,score\n1," + b"9" * 200_000 + b"\n0,1\n", "well-formed CSV"),
         (b'member,score\n1,"=cmd|4711"\n0,3\n', "a number in every row"),
     ],
 )

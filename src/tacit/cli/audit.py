@@ -11,6 +11,7 @@ from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
 if TYPE_CHECKING:
+    from tacit.attacks import Scores
     from tacit.audit import Report
 
 _scores = partial(typer.Option, rich_help_panel="Scores of another model")
@@ -83,7 +84,6 @@ def audit_command(
 def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out: Path | None, json: bool) -> None:
     """Judge the scores of a file; raises `typer.Exit(3)` where they refute the claim."""
     from tacit.accounting.claims import claim_of, claims_of, states_claim
-    from tacit.attacks.metrics import read_scores
     from tacit.audit import audit_foreign_scores
     from tacit.runs.open_run import ledger_at, run_of
 
@@ -158,3 +158,53 @@ def _print(report: "Report", page: Path | None) -> None:
         console.print(f"{attack} refutes the claim at 99.9 %.", style="bold red")
     if page is not None:
         console.print(str(page), style="dim", soft_wrap=True)
+
+
+_MEMBERS = {"1": True, "true": True, "yes": True, "in": True, "member": True, "1.0": True} | dict.fromkeys(
+    ("0", "false", "no", "out", "non-member", "non_member", "0.0"), False
+)
+_LARGEST = 1 << 30  # bytes of a file: a column of scores of thirty million records
+
+
+def read_scores(path: Path, *, member: str = "member", score: str = "score") -> "Scores":
+    """The scores in a CSV or Parquet file.
+
+    The file holds per-record secrets: messages count rows that break a rule and quote none. The threshold is the mean
+    score of the members, which no estimator but `fixed` uses.
+
+    Args:
+        path: of the file.
+        member: name of the column that says whether a record was trained on: 1 or 0, true or false, in or out.
+        score: name of the column of scores, higher meaning "was trained on".
+
+    Raises:
+        InvalidInput: the file, its header or a cell breaks its rule.
+    """
+    import numpy as np
+
+    from tacit import check
+    from tacit.attacks import Scores
+    from tacit.data.declarations import column_named
+    from tacit.data.delimited import is_parquet, read_columns, table_file
+    from tacit.data.draft import format_of
+    from tacit.data.labels import numbers, text
+
+    file = table_file(path)
+    if file.stat().st_size > _LARGEST:
+        raise check.fail("scores", f"a file of at most {_LARGEST >> 20} MiB", f"{file.stat().st_size >> 20} MiB")
+    columns = read_columns(file, None if is_parquet(file) else format_of(file))
+    cells, values = (columns[column_named(f"the column {name!r}", name, columns)] for name in (member, score))
+    inside = [_MEMBERS.get(text(cell).lower()) for cell in cells]
+    unknown, scored = sum(each is None for each in inside), numbers(values)
+    if unknown:
+        raise check.fail(f"column {member!r}", "1 or 0, true or false, in or out in every row", f"{unknown} others")
+    missing = int(np.isnan(scored).sum())
+    if missing:
+        hint = "Write numbers with a decimal point; leave out records without a score."
+        raise check.fail(f"column {score!r}", "a number in every row", f"{missing} others", hint)
+    kept = np.array(inside, dtype=bool)
+    if kept.all() or not kept.any():
+        got = "members only" if kept.all() else "non-members only"
+        raise check.fail("scores", "of members and of non-members", got)
+    finite = scored[kept & np.isfinite(scored)]
+    return Scores(path.stem, scored[kept], scored[~kept], float(finite.mean()) if len(finite) else 0.0)
