@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from tacit.clipping import Clip, FlatClip
 from tacit.errors import UnsupportedModel
 from tacit.gradients.clipped import ClippedSum
-from tacit.gradients.fallback import by_vmap, clipped_rows, one_at_a_time
+from tacit.gradients.fallback import by_vmap, one_at_a_time
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, doubled
 from tacit.gradients.module_state import draws_of_python, restored_generators
-from tacit.gradients.privacy_units import PrivacyUnits
 from tacit.gradients.rounding import precise_products
 from tacit.gradients.verify_capture import NoDropout
 
@@ -43,9 +42,8 @@ _NORMS = 500  # that are clipped for a trial, from a tenth of the sensitivity to
 def first_batch_check(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: Tensor) -> None:
     """Compare the clipped sum of a few records with a loop over them in float64, dropout off.
 
-    The model, the loss, the records and the clip are those of the run. Records whose gradient is not finite are left
-    out; a model that runs in one precision only is compared in that, and one that is random beyond dropout with the
-    same draws.
+    The model, the loss, the records and the clip are those of the run; see `difference_of_sum`. A model that runs in
+    one precision only is compared in that, and one that is large or keeps state too.
 
     Args:
         clipped: model and clip of the run.
@@ -54,7 +52,8 @@ def first_batch_check(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: 
         targets: of the first batch.
 
     Raises:
-        UnsupportedModel: the sum is off by more than a thousandth of the longest there can be.
+        UnsupportedModel: the sum is off by more than a thousandth of the longest there can be, or a contribution is
+            longer than the sensitivity.
 
     Example:
         >>> import torch
@@ -62,39 +61,21 @@ def first_batch_check(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: 
         >>> clipped = ClippedSum(torch.nn.Linear(2, 1), FlatClip(1.0))
         >>> first_batch_check(clipped, lambda y, t: (y[:, 0] - t).square(), torch.eye(2), torch.ones(2))
     """
-    few = slice(0, _RECORDS)
-    batch = PhysicalBatch(loss, inputs, targets).select(few)
+    batch = PhysicalBatch(loss, inputs, targets).select(slice(0, _RECORDS))
+    clip = clipped.clip if not clipped.clip.of_mean else FlatClip(clipped.clip.sensitivity)
     # A run draws the same dropout masks with and without the check, as one that is resumed is checked again.
-    with NoDropout(), precise_products(), torch.random.fork_rng([targets.device] if targets.is_cuda else []):
-        difference = _relative_difference(clipped, batch)
-    if difference > TOLERANCE:
+    with NoDropout(), precise_products(), restored_generators() as again:
+        alone = ClippedSum(clipped.model, clip)
+        alone.fallback_reason(batch.loss, batch.inputs, batch.targets)
+        again()
+        total = alone(batch.loss, batch.inputs, batch.targets)[0].flat
+        difference = difference_of_sum(alone, batch, clip, total)
+    if difference is not None and difference > TOLERANCE:
         raise UnsupportedModel(
             "the clipped gradients of the first records must equal those of a loop over them; got a difference of "
             f"{difference:.1e}, relative. The model uses a parameter in a way that was not seen: report it, with the "
             "model."
         )
-
-
-def _relative_difference(clipped: ClippedSum, batch: PhysicalBatch) -> float:
-    """Distance of the clipped sum from that of a loop, relative to the longest there can be."""
-    model, clip = clipped.model, clipped.clip if not clipped.clip.of_mean else FlatClip(clipped.clip.sensitivity)
-    with restored_generators() as again:
-        # Draws in double precision are others than those in single precision.
-        random_model = _draws(model, batch)
-        clipped_sum = ClippedSum(model, clip)
-        clipped_sum.fallback_reason(batch.loss, batch.inputs, batch.targets)
-        again()
-        found = clipped_sum(batch.loss, batch.inputs, batch.targets)[0].flat.double()
-
-        def loop(wider: bool) -> tuple[Tensor, float]:
-            again()
-            return _loop_sum(model, clip, batch, wider=wider)
-
-        expected, scale = loop(wider=not random_model)
-        scale = max(scale, 1e-6 * clip.sensitivity)
-        if not expected.isfinite().all():
-            return 0.0
-        return _distance(found, expected, scale, lambda: loop(wider=False)[0])[1]
 
 
 def _distance(
@@ -116,23 +97,6 @@ def _distance(
         return None, math.nan
     rounding = min(4 * float((alone - expected).norm()), 0.1 * scale)
     return alone, min(max(distance - rounding, 0.0), float((found.double() - alone).norm())) / scale
-
-
-def _loop_sum(model: nn.Module, clip: Clip, batch: PhysicalBatch, wider: bool) -> tuple[Tensor, float]:
-    """The sum of the clipped per-sample gradients by a loop, and the sum of their lengths."""
-    gradients = None
-    if wider:
-        try:
-            gradients, _ = one_at_a_time(copy.deepcopy(model).double(), doubled(batch))
-        except Exception:
-            # Models with a fixed precision or state that cannot be copied fail in many ways; the other loop runs.
-            gradients = None
-    if gradients is None:
-        gradients, _ = one_at_a_time(model, batch)
-    units = PrivacyUnits(clip.groups(list(gradients)))
-    _, clipped = clipped_rows({name: value.double() for name, value in gradients.items()}, clip, units)
-    flat = torch.cat([value.flatten(1) for value in clipped.values()], 1)
-    return flat.sum(0), float(flat.norm(dim=1).sum())
 
 
 def difference_of_sum(
@@ -159,8 +123,8 @@ def difference_of_sum(
 
     Returns:
         The distance in units of the longest sum that there can be, without what rounding explains. None where it was
-        not measured: for models that draw or keep state, those that double precision or `torch.func` do not take,
-        large ones, and batches with gradients that may overflow.
+        not measured: for models that draw, batches with gradients that may overflow, and, beyond a few records, for
+        models that keep state, that double precision or `torch.func` do not take, and large ones.
 
     Raises:
         UnsupportedModel: a contribution is longer than the sensitivity.
@@ -168,7 +132,8 @@ def difference_of_sum(
     _check_factors(clipped, clip)
     if owners is not None and len(owners) != len(batch):
         raise UnsupportedModel("the records of a unit must be clipped together; they were split over physical batches.")
-    if not len(batch) or len(batch) * total.numel() > _VALUES or clipped.probe.cleared:
+    few = len(batch) <= _RECORDS
+    if not len(batch) or (not few and (len(batch) * total.numel() > _VALUES or clipped.probe.cleared)):
         return None
 
     def reference(wider: bool) -> tuple[Tensor, Tensor, int] | None:
@@ -179,6 +144,7 @@ def difference_of_sum(
 
     with torch.random.fork_rng([total.device] if total.is_cuda else []):
         found = reference(wider=True)
+        found = reference(wider=False) if found is None and few else found
         if found is None:
             return None
         expected, contributions, units = found
@@ -260,12 +226,14 @@ def _gradients(model: nn.Module, batch: PhysicalBatch, wider: bool) -> dict[str,
             return None
         if wider:
             model, batch = copy.deepcopy(model).double(), doubled(batch)
+        if len(batch) <= _RECORDS:
+            return one_at_a_time(model, batch)[0]
         values = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
         size = max(1, _HELD // max(1, values))
         parts = [by_vmap(model, batch.select(slice(start, start + size))) for start in range(0, len(batch), size)]
     except Exception:
         # Models with a fixed precision, state that cannot be copied or operations that torch.func lacks fail in many
-        # ways; they are compared by the first batch alone.
+        # ways; they are compared on the first few records alone.
         return None
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
