@@ -404,7 +404,8 @@ def test_forced_probes_raise_no_false_alarm(wanted, passes):
     probes, loops = 0, list(CORRECT.values())
     while probes < wanted:
         for number, name in enumerate(GOOD):
-            p = private(GOOD[name](), check_every=1, steps=10**6)
+            p = private(GOOD[name](), steps=10**6)
+            p.model.session.checks.check_every = 1
             p.model.session.checks._sure = 10**9
             for losses in loops if passes > 1 else [loops[number % len(loops)]]:
                 epochs(p, losses, passes)

@@ -46,14 +46,14 @@ class LoopChecks:
         model: the clipped sum, which holds the module and its probe.
         optimizer: the original optimizer.
         run: whose ledger holds the facts.
-        check_every: mean number of steps between two probes, >= 1.
         public: name -> tensor that losses may use.
 
     Raises:
-        InvalidInput: `check_every` is no positive integer, or a public value is no tensor.
+        InvalidInput: a public value is no tensor.
 
     Attributes:
         reads: numbers that the loop read from private values.
+        check_every: mean number of steps between two probes.
         guard: state of the module.
     """
 
@@ -62,11 +62,10 @@ class LoopChecks:
         model: DeferredSum,
         optimizer: Optimizer,
         run: PrivateRun,
-        check_every: int = CHECK_EVERY,
         public: Mapping[str, Tensor] | None = None,
     ):
         self.model, self.optimizer, self.run = model, optimizer, run
-        self.check_every = check.count("check_every", check_every)
+        self.check_every = CHECK_EVERY
         self.guard = StateGuard(model.model, run.whole)
         self.reads = Reads(told=self._tell_read)
         self._public: dict[int, tuple[Tensor, int]] = {}

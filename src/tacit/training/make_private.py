@@ -23,7 +23,7 @@ from tacit.training.execution_record import plan_in_words
 from tacit.training.loader import PrivateLoader, Transform, records_of, tell_of_other_loaders
 from tacit.training.loop_checks import LoopChecks
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
-from tacit.training.private_step import CHECK_EVERY, check_optimizer
+from tacit.training.private_step import check_optimizer
 from tacit.training.ranks import Ranks, check_processes, replica_of
 from tacit.training.records import with_units
 from tacit.training.resolve_plan import resolve_plan, start_run
@@ -119,7 +119,6 @@ def make_private(
     stream: Stream | None = None,
     transform: Transform | None = None,
     public: Mapping[str, Tensor] | None = None,
-    check_every: int = CHECK_EVERY,
     distributed: bool = False,
     **named: Unpack[PlanFields],
 ) -> Private:
@@ -140,7 +139,6 @@ def make_private(
         stream: source of sampling and noise; a new `SecureStream` by default.
         transform: `transform(record, generator)` makes another record of one; applied before records are stacked.
         public: name -> tensor made without private records that losses use, such as class weights.
-        check_every: mean number of steps between two probes of the model, >= 1.
         distributed: this process is one of the initialised process group, and each holds the whole data set. Rank 0
             draws batches of all records and keeps the ledger, of which other ranks have copies; each rank clips its own
             part of the records; noise is added once. `batch_size` is that of the union. Each rank holds the whole
@@ -193,7 +191,6 @@ def make_private(
         options.max_physical_batch_size,
         transform=transform,
         public=public,
-        check_every=check_every,
     )
 
 
@@ -257,7 +254,6 @@ def wrap(
     strict: bool = True,
     transform: Transform | None = None,
     public: Mapping[str, Tensor] | None = None,
-    check_every: int = CHECK_EVERY,
 ) -> Private:
     """The private counterparts around the run of `session`, whose ledger records what the guarantee assumes.
 
@@ -270,13 +266,12 @@ def wrap(
         strict: as in `PrivateLoader`.
         transform: as in `make_private`.
         public: as in `make_private`.
-        check_every: as in `make_private`.
 
     Raises:
         InvalidInput: `max_physical_batch_size` breaks its rule.
     """
     private = PrivateModel(model, session)
-    session.checks = LoopChecks(private.clipped, optimizer, session.run, check_every, public)
+    session.checks = LoopChecks(private.clipped, optimizer, session.run, public)
     private_loader = PrivateLoader(loader, session, max_physical_batch_size, strict=strict, transform=transform)
     ledger = session.run.ledger
     tell_of_other_loaders(loader.dataset, ledger)
