@@ -8,7 +8,8 @@ from tacit.accounting import Ledger, accountant
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.mechanisms import BalancedIteration, Gaussian
 from tacit.opacus import PrivacyEngine
-from tacit.sampling import BalancedIterationSampler, BalancedIterationSampling
+from tacit.sampling import BalancedIterationSampling
+from tacit.sampling.allocation import BalancedIterationSampler
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.training import Plan, make_private, read_checkpoint

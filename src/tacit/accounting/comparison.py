@@ -89,7 +89,7 @@ def compare(
     found = []
     for sampling, noise, strategy, mechanism in _choices(Gaussian(noise_multiplier), rate, steps, bands):
         tree = isinstance(strategy, TreeStrategy)
-        unit = tree_error(steps).rmse / strategy.sensitivity() if tree else prefix_error(strategy).rmse
+        unit = tree_error(steps) / strategy.sensitivity() if tree else prefix_error(strategy)
         ledger = Ledger(relation=relation)
         ledger.add(mechanism, steps)
         try:

@@ -223,14 +223,10 @@ class ToeplitzStrategy:
         whole = _best_pattern(_best_pattern(products, often, apart)[None, :], often, apart)
         return float(whole[0] ** 0.5 / self.scales[0]) * (1 + _ROUNDING)
 
-    def squared_errors(self, workload: np.ndarray | None = None) -> np.ndarray:
-        """Variance of every released prefix at sigma 1: e_i = sum_j B_ij^2 with B = A C^-1.
-
-        Args:
-            workload: a_0, ..., a_{n-1} of the lower triangular Toeplitz matrix A; ones (prefix sums) by default.
-        """
+    def squared_errors(self) -> np.ndarray:
+        """Variance of every released prefix sum at sigma 1: e_i = sum_j B_ij^2 with B = A C^-1, A of ones."""
         n = self.iterations
-        first = np.ones(n) if workload is None else np.asarray(workload, dtype=float)
+        first = np.ones(n)
         impulse = np.zeros(n)
         impulse[0] = 1.0
         plain = np.cumsum(solved(self.coefficients, first) ** 2) * self.scales[0] ** 2

@@ -1,12 +1,10 @@
 """Strategies of correlated noise: square root, banded, buffered linear Toeplitz; the error of tree aggregation.
 
-Errors are those of all prefix sums (or of another Toeplitz workload A) at noise 1 per unit of sensitivity:
-rmse = sens sqrt(mean_i e_i) and max = sens sqrt(max_i e_i), e_i = sum_j (A C^-1)_ij^2.
+Errors are those of all prefix sums at noise 1 per unit of sensitivity: sqrt(mean_i e_i), e_i = sum_j (A C^-1)_ij^2,
+A the lower triangular matrix of ones.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -52,53 +50,14 @@ def strategy_of(noise: str | Strategy, iterations: int) -> Strategy | None:
     return buffered(iterations, int(number))
 
 
-@dataclass(frozen=True)
-class PrefixError:
-    """Error of released prefix sums at sigma 1, sensitivity included.
-
-    Attributes:
-        rmse: root of the mean variance over all steps.
-        max: largest standard deviation.
-        last: standard deviation of the last step.
-    """
-
-    rmse: float
-    max: float
-    last: float
-
-
-def prefix_error(
-    strategy: ToeplitzStrategy, workload: np.ndarray | None = None, *, sensitivity: float = 1.0
-) -> PrefixError:
-    """The error of `strategy`, whose columns have norm at most 1.
-
-    Args:
-        strategy: the matrix C.
-        workload: first column of A, shape (iterations,); ones by default.
-        sensitivity: of C under the participation schema; 1 for a single participation.
+def prefix_error(strategy: ToeplitzStrategy) -> float:
+    """The error of `strategy`, whose columns have norm at most 1, at sigma 1: root of the mean variance over all steps.
 
     Example:
-        >>> round(prefix_error(ToeplitzStrategy(1000, (1.0,))).rmse, 6)
+        >>> round(prefix_error(ToeplitzStrategy(1000, (1.0,))), 6)
         22.371857
     """
-    errors = strategy.squared_errors(workload)
-    mean, largest, last = (float(value) ** 0.5 for value in (errors.mean(), errors.max(), errors[-1]))
-    return PrefixError(sensitivity * mean, sensitivity * largest, sensitivity * last)
-
-
-def momentum_workload(iterations: int, momentum: float) -> np.ndarray:
-    """First column of the workload of SGD with `momentum` at a constant rate: (1 - m^{j+1}) / (1 - m).
-
-    Args:
-        iterations: >= 1.
-        momentum: m in [0, 1).
-
-    Example:
-        >>> momentum_workload(3, 0.5).tolist()
-        [1.0, 1.5, 1.75]
-    """
-    check.probability("momentum", momentum, open_high=True)
-    return (1 - momentum ** np.arange(1, check.count("iterations", iterations) + 1)) / (1 - momentum)
+    return float(strategy.squared_errors().mean() ** 0.5)
 
 
 def square_root(iterations: int) -> ToeplitzStrategy:
@@ -111,47 +70,41 @@ def square_root(iterations: int) -> ToeplitzStrategy:
         iterations: n >= 1.
 
     Example:
-        >>> round(prefix_error(square_root(1000)).rmse, 6)
+        >>> round(prefix_error(square_root(1000)), 6)
         3.102239
     """
     k = np.arange(1, check.count("iterations", iterations))
     return ToeplitzStrategy(iterations, (1.0, *np.cumprod((2 * k - 1) / (2 * k))), normalised=False)
 
 
-def banded(
-    iterations: int, bands: int, workload: np.ndarray | None = None, *, objective: str = "mean", normalised: bool = True
-) -> ToeplitzStrategy:
+def banded(iterations: int, bands: int, *, normalised: bool = True) -> ToeplitzStrategy:
     """The banded Toeplitz matrix of least error for a single participation in every `bands` steps.
 
-    Minimises log(sum_j w_j beta_j^2) + log(sum c^2), beta = T^-1 a, by L-BFGS with the gradient in closed form
-    (McKenna 2024, arXiv:2405.15913); w_j = (n - j) / n for the mean error and 1 for the last one.
+    Minimises log(sum_j (n - j) / n beta_j^2) + log(sum c^2), beta = T^-1 (1, ..., 1), by L-BFGS with the gradient in
+    closed form (McKenna 2024, arXiv:2405.15913).
 
     Args:
         iterations: n >= 1.
         bands: b in [1, n].
-        workload: first column of A, shape (n,); ones by default.
-        objective: "mean" or "last".
         normalised: whether every column of the result is scaled by itself.
 
     Raises:
         InvalidInput: an argument breaks its rule.
 
     Example:
-        >>> round(prefix_error(banded(1000, 2)).rmse, 6)
+        >>> round(prefix_error(banded(1000, 2)), 6)
         15.920271
     """
     from scipy.optimize import minimize  # Takes a while to load, and few ask for it.
 
     n = check.count("iterations", iterations)
     check.count("bands", bands, maximum=n)
-    check.choice("objective", objective, ("mean", "last"))
-    first = np.ones(n) if workload is None else np.asarray(workload, dtype=float)
-    weights = (n - np.arange(n)) / n if objective == "mean" else np.ones(n)
+    weights = (n - np.arange(n)) / n
 
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         c = np.concatenate([[1.0], x / _SCALE])
         with np.errstate(over="ignore", invalid="ignore"):
-            beta = solved(c, first)
+            beta = solved(c, np.ones(n))
             error = float(weights @ beta**2)
             if not np.isfinite(error):
                 return _UNSTABLE, np.zeros(bands - 1)
@@ -178,7 +131,7 @@ def buffered(iterations: int, buffers: int) -> ToeplitzStrategy:
         InvalidInput: an argument breaks its rule.
 
     Example:
-        >>> round(prefix_error(buffered(1000, 2)).rmse, 2)
+        >>> round(prefix_error(buffered(1000, 2)), 2)
         3.08
     """
     from scipy.optimize import minimize
@@ -211,25 +164,20 @@ def buffered(iterations: int, buffers: int) -> ToeplitzStrategy:
     return ToeplitzStrategy(n, normalised=False, buffers=tuple(zip(decays.tolist(), sizes.tolist(), strict=True)))
 
 
-def tree_error(iterations: int, *, honaker: bool = True) -> PrefixError:
+def tree_error(iterations: int) -> float:
     """Error of tree aggregation for prefix sums, one participation: the baseline.
 
-    A prefix sums one node for each set bit h of its length t; a node has variance 1, or 2^h / (2^{h+1} - 1) where its
-    subtree is used too (Honaker 2015). sens^2 = floor(log2 n) + 1.
+    A prefix sums one node for each set bit h of its length t; a node has variance 2^h / (2^{h+1} - 1), as its subtree
+    is used too (Honaker 2015). sens^2 = floor(log2 n) + 1.
 
     Args:
         iterations: n >= 1.
-        honaker: whether nodes use their subtrees.
 
     Example:
-        >>> round(tree_error(1000).rmse, 6)
+        >>> round(tree_error(1000), 6)
         5.357328
     """
     n = check.count("iterations", iterations)
     levels = n.bit_length()
-    height = np.arange(levels)
-    variance = honaker_variances(levels) if honaker else np.ones(levels)
-    bits = (np.arange(1, n + 1)[:, None] >> height) & 1
-    errors = bits @ variance
-    mean, largest, last = (float(value) ** 0.5 for value in (errors.mean(), errors.max(), errors[-1]))
-    return PrefixError(levels**0.5 * mean, levels**0.5 * largest, levels**0.5 * last)
+    bits = (np.arange(1, n + 1)[:, None] >> np.arange(levels)) & 1
+    return float((levels * (bits @ honaker_variances(levels)).mean()) ** 0.5)

@@ -4,55 +4,39 @@ from __future__ import annotations
 
 from tacit import check
 from tacit.sampling.allocation import (
-    BalancedIterationSampler,
     BalancedIterationSampling,
-    RandomAllocationSampler,
     RandomAllocationSampling,
 )
 from tacit.sampling.base import Batch, Sampler, Sampling
 from tacit.sampling.cyclic import (
     BallsAndBinsSampling,
-    CyclicAllocationSampler,
     CyclicAllocationSampling,
-    CyclicPoissonSampler,
     CyclicPoissonSampling,
 )
 from tacit.sampling.poisson import (
-    FixedSizeSampler,
     FixedSizeSampling,
-    GroupedPoissonSampler,
     GroupedPoissonSampling,
     PoissonSampler,
     PoissonSampling,
-    ShuffledSampler,
     ShuffledSampling,
-    TruncatedPoissonSampler,
     TruncatedPoissonSampling,
 )
 
 __all__ = [
     "SAMPLINGS",
-    "BalancedIterationSampler",
     "BalancedIterationSampling",
     "BallsAndBinsSampling",
     "Batch",
-    "CyclicAllocationSampler",
     "CyclicAllocationSampling",
-    "CyclicPoissonSampler",
     "CyclicPoissonSampling",
-    "FixedSizeSampler",
     "FixedSizeSampling",
-    "GroupedPoissonSampler",
     "GroupedPoissonSampling",
     "PoissonSampler",
     "PoissonSampling",
-    "RandomAllocationSampler",
     "RandomAllocationSampling",
     "Sampler",
     "Sampling",
-    "ShuffledSampler",
     "ShuffledSampling",
-    "TruncatedPoissonSampler",
     "TruncatedPoissonSampling",
     "sampling_of",
 ]

@@ -50,7 +50,7 @@ class Sampler(ABC):
         interrupted: whether `restore` found an unfinished pass that it could not go on with, and began a new one.
 
     Example:
-        >>> from tacit.sampling import FixedSizeSampler
+        >>> from tacit.sampling.poisson import FixedSizeSampler
         >>> sampler = FixedSizeSampler(10, 2)
         >>> batch = sampler.issue()
         >>> sampler.redeem(batch)

@@ -99,7 +99,7 @@ def _of_least_error(
 
     def error(plan: Plan) -> float:
         assert isinstance(plan.strategy, ToeplitzStrategy)
-        return plan.noise_at(0) * prefix_error(plan.strategy).rmse
+        return plan.noise_at(0) * prefix_error(plan.strategy)
 
     return min(plans, key=error)
 
