@@ -19,7 +19,10 @@ h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; }
 td, th { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #ddd; }
 td, th { overflow-wrap: anywhere; }
-th { width: 13rem; }
+th { width: 16rem; font-size: .9rem; }
+h2 { break-after: avoid; }
+tr { break-inside: avoid; }
+@page { margin: 14mm; }
 @media (max-width: 40rem) { th, td { display: block; width: auto; } th { border: 0; padding-bottom: 0; } }
 .valid { color: #14632b; }
 .contradicted { color: #a11212; font-weight: 700; }
