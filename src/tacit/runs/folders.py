@@ -170,10 +170,11 @@ def write_statement(
     card, path = run.own_card, out or folder / STATEMENT
     known = card.get("about") or {}
     subject = Subject(**{"dataset": plain_name(card["dataset"]), **known, **(about or {})})
-    given = {"audits": card["audits"], "checked": card.get("checked"), "model": run.seal.found.get(MODEL, "")}
+    model = run.seal.found.get(MODEL, "")
+    given = {"audits": card["audits"], "checked": card.get("checked"), "model": model}
     content = signed_statement(
         "run",
-        run.ledger.hash,
+        f"{run.ledger.hash} {model}",  # Two runs of one configuration have the same ledger.
         subject,
         run.ledger,
         earlier=read_bounded(path) if path.exists() else b"",
