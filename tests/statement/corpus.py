@@ -73,7 +73,7 @@ def words(content: bytes, key: AuthorKey) -> tuple[str, str]:
         first = "refused"
     try:
         second = second_reader.judged(content, wanted)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+    except (ValueError, KeyError):  # A fact that the table of the page has not.
         second = "refused"
     return first, second
 
@@ -155,16 +155,20 @@ def _chained(table: Table, key: AuthorKey, chance: random.Random) -> Iterator[Mu
     """A mechanism, relation, unit or sampler of another kind, its chain computed anew and signed by its author."""
     other = copy.deepcopy(table)
     row = chance.choice(other["mechanism"]["mechanisms"])
-    changes: list[tuple[dict[str, Any], str, Any]] = [(row, "steps", row["steps"] + 7)]
+    changes: list[tuple[dict[str, Any], str, Any]] = [(row, "steps", row["steps"] + 1)]
     if isinstance(row.get("noise_multiplier"), float):
         changes.append((row, "noise_multiplier", row["noise_multiplier"] * 0.8))
     if "sample_rate" in row and row["sample_rate"] < 0.5:
         changes.append((row, "sample_rate", row["sample_rate"] * 1.5))
+        changes.append((row, "sampling", "shuffled" if row.get("sampling", "poisson") == "poisson" else "poisson"))
     changes.append((other["mechanism"], "unit", "household"))
     others = [each for each in ("add_remove", "replace_one", "zero_out") if each != other["mechanism"]["relation"]]
     changes.append((other["mechanism"], "relation", chance.choice(others)))
     at, name, value = chance.choice(changes)
     at[name] = value
+    if value == "shuffled":
+        rate = row.pop("sample_rate")
+        row |= {"records": 240, "batch_size": max(1, round(240 * rate))}
     bare = {each: value for each, value in other["mechanism"].items() if each not in ("hash", "facts", "standing")}
     try:
         ledger = Ledger.from_spec(bare | {"mechanisms": [_bare(each) for each in bare["mechanisms"]]})

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from jsonschema import Draft202012Validator
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
@@ -24,9 +25,11 @@ VALID, LOOSE, UNKNOWN, WRONG = range(4)
 TYPE, SCHEMA = "application/vnd.tacit.statement.v1+json", "tacit-statement/1"
 NEAR = 1e-6
 SHARES = (0, 1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
+ROOT = Path(__file__).parents[2]
+PUBLISHED = Draft202012Validator(json.loads((ROOT / "src/tacit/statement/statement.schema.json").read_text()))
 BINS = 2**19  # Of a grid of losses; its numbers are then within 5e-7.
-PAGE = Path(__file__).parents[2] / "docs" / "statement.md"
-TABLE = re.findall(r"^\| `(\w+)` \| [^|]* \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$", PAGE.read_text(), re.MULTILINE)
+ROW = r"^\| `(\w+)` \| [^|]* \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$"
+TABLE = re.findall(ROW, (ROOT / "docs/statement.md").read_text(), re.MULTILINE)
 WAYS = ("enforced", "checked", "declared", "assumed")
 STANDING = {(row[0], how): word for row in TABLE for how, word in zip(WAYS, row[1:], strict=True)}
 ORDER = ("proven", "conditional", "asymptotic", "bayesian", "claimed", "measured")
@@ -231,6 +234,8 @@ def judged(content, fingerprint, model=None):
         return WORDS[WRONG]
     if payload["schema"] != SCHEMA:
         return WORDS[UNKNOWN]
+    if not PUBLISHED.is_valid(payload):
+        raise ValueError("schema")
     ledger, stated, facts = payload["mechanism"], payload["guarantee"], payload["facts"]
     known = [{name: row[name] for name in ("id", "how", "says")} for row in ledger["facts"]]
     weakest = max((ORDER.index(STANDING[row["id"], row["how"]]) for row in facts), default=0)

@@ -15,6 +15,8 @@ from tacit.errors import InvalidInput
 from tacit.mechanisms import DiscreteGaussian, Exponential, Gaussian, Laplace, RandomizedResponse
 from tacit.statement import AuthorKey, Subject, TrustStore, Verdict, check_statement, open_envelope, sealed, statement
 from tacit.statement.document import canonical, parsed
+from tacit.statement.keys import fingerprint, public_pem
+from tacit.statement.schema import faults, statement_schema
 
 AUDIT = {"attack": "canaries", "confidence": 0.95, "delta": 1e-5, "epsilon_lower": 0.01, "detectable_epsilon": 2.0}
 
@@ -46,8 +48,6 @@ def key():
 
 def verdict(content, key):
     """The verdict on the whole, for whoever asks for this key."""
-    from tacit.statement.keys import fingerprint
-
     return max(finding.verdict for finding in check_statement(content, key=fingerprint(key.public))[1])
 
 
@@ -250,3 +250,70 @@ def test_a_file_that_is_no_statement_is_refused_with_a_sentence(home, capsys):
         (home / "x.json").write_bytes(content)
         assert main(["check", str(home / "x.json")]) == 2
         assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def one():
+    return statement(Subject("people"), LEDGERS["gaussian"](), audits=[AUDIT])
+
+
+def changed_tables():
+    """(place, another value) of a statement, of which the published schema allows none."""
+    return [
+        (("subject", "sequence"), -1),
+        (("subject", "sequence"), True),
+        (("subject", "facts"), "x"),
+        (("subject", "date"), "20260101"),
+        (("subject", "more"), "x"),
+        (("subject", "owner"), None),
+        (("guarantee", "at"), []),
+        (("guarantee", "tradeoff", 0, "delta"), 1.5),
+        (("evidence", "audits"), [{"attack": "x"}]),
+        (("evidence", "checked"), {}),
+        (("mechanism", "mechanisms", 0, "note"), 1),
+        (("mechanism", "mechanisms", 0, "unsafe_no_noise"), {}),
+    ]
+
+
+@pytest.mark.parametrize(("place", "value"), changed_tables(), ids=str)
+def test_a_signed_statement_that_is_not_as_its_schema_says_is_refused(place, value, one, key):
+    """Free text included: what a page or a public form prints is of its type."""
+    other = copy.deepcopy(one)
+    at = other
+    for step in place[:-1]:
+        at = at[step]
+    at[place[-1]] = value
+    if place[0] == "mechanism":
+        assert verdict(sealed(other, key), key) is Verdict.CONTRADICTED
+    else:
+        with pytest.raises(InvalidInput, match="as its schema says"):
+            verdict(sealed(other, key), key)
+
+
+def test_the_schema_is_read_as_a_library_reads_it(one):
+    own, library = statement_schema(), jsonschema.Draft202012Validator(statement_schema())
+    payload = open_envelope(sealed(one, AuthorKey.new())).payload
+    assert not list(faults(payload, own))
+    for place, value in changed_tables():
+        other = copy.deepcopy(payload)
+        at = other
+        for step in place[:-1]:
+            at = at[step]
+        at[place[-1]] = value
+        if place[-1] != "date" and place[0] != "mechanism":  # The library takes formats for remarks.
+            assert bool(list(faults(other, own))) is not library.is_valid(other), place
+
+
+def test_an_author_is_asked_for_by_file_name_or_fingerprint(home, one, capsys):
+    key, path = AuthorKey.new(), home / "statement.json"
+    path.write_bytes(sealed(one, key))
+    (home / "x.pub").write_text(public_pem(key.public))
+    assert main(["key", "trust", str(home / "x.pub"), "--name", "Office"]) == 0
+    for asked in (str(home / "x.pub"), "Office", fingerprint(key.public)[:16].upper()):
+        assert main(["check", str(path), "--key", asked]) == 0
+    assert main(["check", str(path), "--key", fingerprint(AuthorKey.new().public)]) == 3
+    capsys.readouterr()
+    assert main(["check", str(path), "--key", str(home / "no.pub")]) == 2
+    assert "name of a trusted key" in capsys.readouterr().err
+    TrustStore().revoke(key.public, "2026-01-01T00:00:00+00:00")
+    assert main(["check", str(path), "--key", fingerprint(key.public)]) == 4

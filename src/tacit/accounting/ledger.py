@@ -382,8 +382,9 @@ class Ledger(Choices):
         rows = mechanism_rows(spec)
         for row in rows:
             mechanism, steps = from_spec(row)
+            note = check.instance("note", row.get("note", ""), str, "a text")
             for part, inner in mechanism.parts():
-                ledger._entries.append(Entry(part, inner * steps, row.get("note", "")))
+                ledger._entries.append(Entry(part, inner * steps, note))
         hashes = [row.get("hash") for row in rows] + [spec.get("hash")]
         if any(hashes) or ledger.is_run:
             ledger._check_chain(hashes)

@@ -94,7 +94,7 @@ def print_form(content: bytes, form: str) -> None:
 
 def check_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="statement.json of anybody.")],
-    key: Annotated[str, typer.Option(help="A public key in FILE, or the fingerprint of the key that must sign.")] = "",
+    key: Annotated[str, typer.Option(help="Whose key must have signed: a file, a trusted name or a fingerprint.")] = "",
     model: Annotated[Path | None, typer.Option(help="The file of the model, to compare with its digest.")] = None,
     slow: Annotated[bool, typer.Option("--slow", help="Recompute numbers that take more than seconds too.")] = False,
     json: Json = False,
@@ -104,13 +104,12 @@ def check_command(
 
     Exit code 0 where all is valid, 3 where a field is contradicted, 4 where one is not checkable or the author unknown.
     """
-    from tacit.statement import Verdict, check_statement
+    from tacit.statement import TrustStore, Verdict, check_statement
     from tacit.statement.checking import note_seen
     from tacit.statement.document import read_bounded
-    from tacit.statement.keys import fingerprint, read_public
     from tacit.statement.page import statement_page
 
-    wanted = fingerprint(read_public(Path(key))) if key and Path(key).is_file() else key
+    wanted = TrustStore().fingerprint_of(key) if key else ""
     payload, findings = check_statement(read_bounded(file), key=wanted, model=model, slow=slow)
     note_seen(payload, findings)
     worst = max((finding.verdict for finding in findings), default=Verdict.VALID)

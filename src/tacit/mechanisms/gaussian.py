@@ -56,6 +56,7 @@ class Gaussian(Mechanism):
     unsafe_no_noise: bool = False
 
     def __post_init__(self) -> None:
+        check.instance("unsafe_no_noise", self.unsafe_no_noise, bool, "true or false")
         if self.unsafe_no_noise and self.noise_multiplier == 0:
             return
         check.positive(

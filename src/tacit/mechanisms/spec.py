@@ -165,10 +165,12 @@ def _strategy(value: object, iterations: int) -> Strategy:
         return TreeStrategy(iterations)
     values: list[Any] = check.instance(keys[kind][0], form.get(keys[kind][0]), list, "a list")
     if kind == "toeplitz":
-        return ToeplitzStrategy(iterations, tuple(values), form.get("normalised", True))
+        coefficients = tuple(check.real("each of coefficients", value) for value in values)
+        return ToeplitzStrategy(iterations, coefficients, form.get("normalised", True))
     if not values or not all(isinstance(pair, list) and len(pair) == 2 for pair in values):
         raise check.fail("buffers", "a list of pairs of a decay and a weight", values)
-    return ToeplitzStrategy(iterations, normalised=False, buffers=tuple((pair[0], pair[1]) for pair in values))
+    buffers = tuple((check.real("decay", decay), check.real("weight", weight)) for decay, weight in values)
+    return ToeplitzStrategy(iterations, normalised=False, buffers=buffers)
 
 
 _NESTED: dict[str, Callable[[dict[str, Any]], Mechanism]] = {

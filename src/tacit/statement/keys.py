@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import secrets
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -168,6 +169,22 @@ class TrustStore:
             if wanted == key.name or (len(wanted) >= 16 and key.fingerprint.startswith(wanted)):
                 return key
         return None
+
+    def fingerprint_of(self, wanted: str) -> str:
+        """The fingerprint that is meant by a file with a public key, the name of a trusted key, or its beginning.
+
+        Raises:
+            InvalidInput: it is none of them.
+        """
+        known = None if Path(wanted).is_file() else self.find(wanted)
+        if known is not None:
+            return known.fingerprint
+        if re.fullmatch(r"[0-9a-fA-F]{16,64}", wanted):
+            return wanted.lower()
+        if Path(wanted).is_file():
+            return fingerprint(read_public(Path(wanted)))
+        rule = "a file with a public key, the name of a trusted key, or at least 16 digits of a fingerprint"
+        raise check.fail("key", rule, wanted, "Run tacit key list.")
 
     def trust(self, name: str, public: bytes) -> TrustedKey:
         """Trust a public key under a name.

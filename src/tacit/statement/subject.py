@@ -68,15 +68,26 @@ class Subject:
         check.text("dataset", self.dataset)
         check.count("sequence", self.sequence)
         object.__setattr__(self, "date", self.date or datetime.date.today().isoformat())
-        try:
-            datetime.date.fromisoformat(self.date)
-        except ValueError:
-            raise check.fail("date", "a date as YYYY-MM-DD", self.date) from None
+        if not is_date(self.date):
+            raise check.fail("date", "a date as YYYY-MM-DD", self.date)
 
     def about(self) -> dict[str, Any]:
         """What was stated of the subject, in the order in which a page shows it."""
         table = {each.name: getattr(self, each.name) for each in fields(self)[:-2]}
         return {name: list(value) if name == "facts" else value for name, value in table.items() if value}
+
+
+def is_date(text: str) -> bool:
+    """Whether a text is a date as YYYY-MM-DD, in no other form of ISO 8601.
+
+    Example:
+        >>> is_date("2026-01-31"), is_date("20260131")
+        (True, False)
+    """
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 _HEADINGS = {
