@@ -231,7 +231,7 @@ class OneRelease(Method[Settings]):
 
     def kept(self, job: Job, released: Released, **told: Any) -> Trained:
         """Save the released model; `told` is what the card says of it, by the names of `Trained`."""
-        write_bytes(job.folder / MODEL, save(dict(released.named_buffers())))
+        write_bytes(job.folder / MODEL, save({name: each.contiguous() for name, each in released.named_buffers()}))
         return Trained(predict=released.answers, **told)
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
