@@ -174,6 +174,17 @@ def _bin(chances: np.ndarray, positive: np.ndarray, place: int, confidence: floa
     }
 
 
+def calibration_error(chances: np.ndarray, positive: np.ndarray) -> float:
+    """Expected calibration error: mean distance of predicted chance and share in the bins of `calibration_curve`.
+
+    Example:
+        >>> calibration_error(np.array([0.75, 0.75]), np.array([True, False]))
+        0.25
+    """
+    curve = calibration_curve(chances, positive)
+    return float(sum(row["rows"] * abs(row["predicted"] - row["share"]) for row in curve) / len(positive))
+
+
 def calibration_of(dataset: Dataset, predicted: np.ndarray) -> list[dict[str, float]]:
     """The calibration curve of the second of two classes; empty for other tasks."""
     if dataset.task != "classification" or len(dataset.classes) != 2:
@@ -184,15 +195,13 @@ def calibration_of(dataset: Dataset, predicted: np.ndarray) -> list[dict[str, fl
 def _of_two_classes(chances: np.ndarray, positive: np.ndarray) -> dict[str, float | None]:
     area = auroc(chances, positive)
     value, low, high = area if area is not None else (None, None, None)
-    curve = calibration_curve(chances, positive)
-    error = sum(row["rows"] * abs(row["predicted"] - row["share"]) for row in curve) / len(positive)
     return {
         "base_rate": float(positive.mean()),
         "auroc": value,
         "auroc_low": low,
         "auroc_high": high,
         f"recall_at_fpr_{FALSE_ALARMS:g}": recall_at(chances, positive),
-        "calibration_error": float(error),
+        "calibration_error": calibration_error(chances, positive),
     }
 
 

@@ -3,12 +3,9 @@
 from tacit.variational.dpvi import (
     Inference,
     Posterior,
-    Reliability,
     VariationalModel,
-    calibration_error,
     infer,
     infer_nonprivate,
-    reliability,
 )
 from tacit.variational.likelihoods import (
     Likelihood,
@@ -28,11 +25,8 @@ __all__ = [
     "LogJoint",
     "LogisticLikelihood",
     "Posterior",
-    "Reliability",
     "SoftmaxLikelihood",
     "VariationalModel",
-    "calibration_error",
     "infer",
     "infer_nonprivate",
-    "reliability",
 ]

@@ -48,8 +48,9 @@ def variational(dataset: str, epsilon: float | None, seed: int, *, data_dir: Fol
         data_dir: folder of the data files.
     """
     from tacit.noise import SeededStream
+    from tacit.runs.decision_metrics import calibration_error
     from tacit.tradeoff import Epsilon
-    from tacit.variational import LogisticLikelihood, calibration_error, infer, infer_nonprivate
+    from tacit.variational import LogisticLikelihood, infer, infer_nonprivate
 
     x, y, x_test, y_test = _tensors(dataset, data_dir)
     setting, likelihood = SETTINGS[dataset], LogisticLikelihood()
@@ -63,7 +64,7 @@ def variational(dataset: str, epsilon: float | None, seed: int, *, data_dir: Fol
     chances = found.posterior.predict_probit(x_test)
     return {
         "accuracy": float(((chances >= 0.5) == y_test).double().mean()),
-        "calibration": calibration_error(chances, y_test),
+        "calibration": calibration_error(chances.double().numpy(), y_test.numpy() == 1),
         "noise": found.noise_multiplier or 0.0,
     }
 
