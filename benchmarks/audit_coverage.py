@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.estimators import SequentialAudit
+from benchmarks.estimators import SequentialAudit, audit_multisplit
 from tacit.attacks import Scores
 from tacit.audit import (
     ESTIMATORS,
-    audit_multisplit,
     guessed_right,
     one_run_curve_refutes,
     one_run_p_value,

@@ -18,10 +18,12 @@ from tacit import check
 from tacit.accounting import accountant
 from tacit.attacks import Scores
 from tacit.audit import guessed_right, one_run_curve_refutes
+from tacit.audit.bounds import best_threshold, clopper_pearson, halves
+from tacit.audit.results import Finding
 from tacit.mechanisms import Mechanism
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import GaussianCurve, TradeOff
+from tacit.tradeoff import ErrorPoints, GaussianCurve, TradeOff
 
 Trial = Callable[[bool], float]
 """Runs the mechanism once, with the canary or without, and scores what it released: higher means "with"."""
@@ -299,3 +301,67 @@ class SequentialAudit:
 
     def _log_wealth(self) -> float:
         return float(np.logaddexp.reduce(self._logs, axis=None) - np.log(self._logs.size))
+
+
+def audit_multisplit(
+    scores: Scores,
+    *,
+    delta: float,
+    splits: int = 25,
+    relation: Relation | str = Relation.ADD_REMOVE,
+    confidence: float = 0.95,
+    claim: TradeOff | None = None,
+) -> Finding:
+    """Multisplit bound: median over random halvings of the bounds of `split`, each at failure probability alpha / 2.
+
+    If the median exceeds the truth, at least half of the bounds do, each with probability at most alpha / 2; by
+    Markov's inequality that happens with probability at most alpha (Meinshausen, Meier & Buehlmann 2009, twice the
+    median p-value). A claim is refuted when more than half of the halvings refute it. The bound no longer depends on
+    one lucky halving.
+
+    Args:
+        scores: an attack's scores; two members and two non-members at least.
+        delta: in [0, 1], at which epsilon is read.
+        splits: odd number of halvings.
+        relation: between the two worlds of the game.
+        confidence: in (0, 1).
+        claim: the guarantee under test; without one nothing is refuted.
+
+    Raises:
+        InvalidInput: an argument breaks its rule, or the claim is about another relation.
+
+    Example:
+        >>> scores = Scores("loss", np.arange(50.0) + 50, np.arange(50.0), 50.0)
+        >>> audit_multisplit(scores, delta=1e-5, splits=3).epsilon_lower > 1
+        True
+    """
+    delta, relation = check.delta(delta), Relation.parse(relation)
+    confidence = check.confidence(confidence)
+    splits = check.count("splits", splits)
+    if splits % 2 == 0:
+        raise check.fail("splits", "odd, so that there is a median", splits)
+    if claim is not None and claim.relation is not relation:
+        raise check.fail("relation", f"{claim.relation.value}, as the claim's is", relation.value)
+    alpha = (1 - confidence) / 2
+    reached = [_reached(halves(scores, np.random.default_rng(seed)), delta, alpha, relation) for seed in range(splits)]
+    return Finding(
+        attack=scores.attack,
+        estimator="multisplit",
+        valid_when="the records are exchangeable",
+        confidence=confidence,
+        delta=delta,
+        epsilon_lower=float(np.median([bound.epsilon(delta) for bound in reached])),
+        mu_lower=float(np.median([bound.mu() for bound in reached])),
+        refuted=None if claim is None else sum(not bound <= claim for bound in reached) > splits / 2,
+    )
+
+
+def _reached(parts: tuple[Scores, Scores], delta: float, alpha: float, relation: Relation) -> TradeOff:
+    """Error rates bounded on the second half at the threshold chosen on the first."""
+    first, second = parts
+    threshold = best_threshold(first, clopper_pearson, delta, alpha)
+    alarms = np.array([np.sum(second.non_members >= threshold)])
+    misses = np.array([np.sum(second.members < threshold)])
+    members, non_members = second.count
+    points = ErrorPoints(clopper_pearson(alarms, non_members, alpha / 2), clopper_pearson(misses, members, alpha / 2))
+    return TradeOff(points, Standing.MEASURED, relation, first.attack, confidence=1 - alpha)

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import tacit
 from tacit.errors import _EXTRAS
+from tacit.statement import AuthorKey, Subject, sealed, statement
+from tacit.statement.keys import fingerprint
 
 ROOT = Path(__file__).parents[1]
 BLOCK = """
@@ -72,6 +75,17 @@ for k in range(1, 201):
         lower, upper, standing = row.split()
         assert 0 <= float(lower) <= float(upper) <= float(lower) * (1 + 1e-6)
         assert standing == "proven"
+
+
+def test_a_statement_is_checked_without_any_extra_and_without_torch(tmp_path):
+    key, path = AuthorKey.new(), tmp_path / "statement.json"
+    ledger = tacit.Ledger.of(tacit.Gaussian(1.3).poisson(0.0042667) * 3516)
+    path.write_bytes(sealed(statement(Subject("people"), ledger), key))
+    told = base(
+        command("check", str(path), "--key", fingerprint(key.public))
+        + "\nimport time\nprint('torch' in sys.modules, time.process_time() < 3)"
+    )
+    assert "exit code 0\nFalse True" in told
 
 
 def test_the_readme_s_five_lines_run_without_any_extra():

@@ -4,13 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from benchmarks.estimators import gaussian_family, noise_family, refute_family
+from benchmarks.estimators import audit_multisplit, gaussian_family, noise_family, refute_family
 from scipy.stats import binom, norm
 
 from tacit.accounting import accountant
 from tacit.attacks import Scores
 from tacit.audit import (
-    audit_multisplit,
     audit_normal,
     audit_one_run,
     audit_one_run_curve,

@@ -19,7 +19,6 @@ from tacit.audit.one_run_audit import (
 )
 from tacit.audit.results import AuditResult, Finding, Report, Trials
 from tacit.audit.run import (
-    audit_multisplit,
     audit_normal,
     audit_scores,
     normal_points,
@@ -44,7 +43,6 @@ __all__ = [
     "SamplerMonitor",
     "Trials",
     "audit_foreign_scores",
-    "audit_multisplit",
     "audit_normal",
     "audit_one_run",
     "audit_one_run_curve",

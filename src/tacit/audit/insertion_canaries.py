@@ -25,7 +25,7 @@ from tacit.audit.bounds import ESTIMATORS
 from tacit.audit.canaries import CanaryAudit
 from tacit.audit.one_run_audit import audit_one_run, audit_one_run_curve
 from tacit.audit.results import Report, Trials
-from tacit.audit.run import audit_multisplit, audit_normal, audit_scores
+from tacit.audit.run import audit_normal, audit_scores
 from tacit.errors import InvalidInput
 from tacit.noise import SecureStream, Stream
 from tacit.relation import Relation
@@ -52,7 +52,7 @@ def audit_foreign_scores(
     Records of one model are no independent trials, and members may differ from non-members in more than membership. So
     there is a verdict only where one of both is declared: by `band`, which allows every threshold, and with `coins` by
     `one_run_curve` too, each at half of the failure probability. Elsewhere the report says what would refute, and if
-    what. `split`, `multisplit` and `normal` give bounds under conditions of their own and no verdict.
+    what. `split` and `normal` give bounds under conditions of their own and no verdict.
 
     Args:
         scores: of members and non-members.
@@ -71,12 +71,12 @@ def audit_foreign_scores(
         >>> import numpy as np
         >>> found = audit_foreign_scores(Scores("x", np.arange(60.0) + 50, np.arange(60.0), 50.0), delta=1e-5)
         >>> [row["estimator"] for row in found.rows()]
-        ['split', 'bonferroni', 'dkw', 'band', 'multisplit', 'normal']
+        ['split', 'bonferroni', 'dkw', 'band', 'normal']
     """
     confidence = check.confidence(confidence)
     common = {"delta": delta, "confidence": confidence, "relation": relation, "claim": claim}
     results = [audit_scores(scores, estimator=name, trials=trials, **common) for name in ESTIMATORS if name != "fixed"]
-    findings = [audit_multisplit(scores, **common)]
+    findings = []
     spread = [*scores.members, *scores.non_members]
     if all(map(math.isfinite, spread)):
         findings.append(audit_normal(scores, **common))

@@ -26,7 +26,7 @@ class Finding:
 
     Attributes:
         attack: name of the attack.
-        estimator: `multisplit`, `normal`, `one_run`, `one_run_curve` or `bayesian`.
+        estimator: `normal`, `one_run`, `one_run_curve` or `bayesian`.
         valid_when: conditions of the bound, in words.
         confidence: in (0, 1); of `bayesian`, the credibility under its prior.
         delta: at which epsilon is read.

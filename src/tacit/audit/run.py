@@ -17,10 +17,7 @@ from tacit.attacks import Scores, advantage, ppv, roc
 from tacit.audit.bounds import (
     ESTIMATORS,
     LARGEST_MU,
-    best_threshold,
-    clopper_pearson,
     detectable_mu,
-    halves,
     perfect_privacy,
     smallest_refuting,
 )
@@ -30,8 +27,6 @@ from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import ErrorPoints, TradeOff
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_epsilon
-
-VALID_WHEN = "the records are exchangeable"
 
 
 def audit_scores(
@@ -99,70 +94,6 @@ def audit_scores(
         detectable_mu=detectable,
         detectable_epsilon=gaussian_epsilon(delta, detectable),
     )
-
-
-def audit_multisplit(
-    scores: Scores,
-    *,
-    delta: float,
-    splits: int = 25,
-    relation: Relation | str = Relation.ADD_REMOVE,
-    confidence: float = 0.95,
-    claim: TradeOff | None = None,
-) -> Finding:
-    """Multisplit bound: median over random halvings of the bounds of `split`, each at failure probability alpha / 2.
-
-    If the median exceeds the truth, at least half of the bounds do, each with probability at most alpha / 2; by
-    Markov's inequality that happens with probability at most alpha (Meinshausen, Meier & Buehlmann 2009, twice the
-    median p-value). A claim is refuted when more than half of the halvings refute it. The bound no longer depends on
-    one lucky halving.
-
-    Args:
-        scores: an attack's scores; two members and two non-members at least.
-        delta: in [0, 1], at which epsilon is read.
-        splits: odd number of halvings.
-        relation: between the two worlds of the game.
-        confidence: in (0, 1).
-        claim: the guarantee under test; without one nothing is refuted.
-
-    Raises:
-        InvalidInput: an argument breaks its rule, or the claim is about another relation.
-
-    Example:
-        >>> scores = Scores("loss", np.arange(50.0) + 50, np.arange(50.0), 50.0)
-        >>> audit_multisplit(scores, delta=1e-5, splits=3).epsilon_lower > 1
-        True
-    """
-    delta, relation = check.delta(delta), Relation.parse(relation)
-    confidence = check.confidence(confidence)
-    splits = check.count("splits", splits)
-    if splits % 2 == 0:
-        raise check.fail("splits", "odd, so that there is a median", splits)
-    if claim is not None and claim.relation is not relation:
-        raise check.fail("relation", f"{claim.relation.value}, as the claim's is", relation.value)
-    alpha = (1 - confidence) / 2
-    reached = [_reached(halves(scores, np.random.default_rng(seed)), delta, alpha, relation) for seed in range(splits)]
-    return Finding(
-        attack=scores.attack,
-        estimator="multisplit",
-        valid_when=VALID_WHEN,
-        confidence=confidence,
-        delta=delta,
-        epsilon_lower=float(np.median([bound.epsilon(delta) for bound in reached])),
-        mu_lower=float(np.median([bound.mu() for bound in reached])),
-        refuted=None if claim is None else sum(not bound <= claim for bound in reached) > splits / 2,
-    )
-
-
-def _reached(parts: tuple[Scores, Scores], delta: float, alpha: float, relation: Relation) -> TradeOff:
-    """Error rates bounded on the second half at the threshold chosen on the first."""
-    first, second = parts
-    threshold = best_threshold(first, clopper_pearson, delta, alpha)
-    alarms = np.array([np.sum(second.non_members >= threshold)])
-    misses = np.array([np.sum(second.members < threshold)])
-    members, non_members = second.count
-    points = ErrorPoints(clopper_pearson(alarms, non_members, alpha / 2), clopper_pearson(misses, members, alpha / 2))
-    return TradeOff(points, Standing.MEASURED, relation, first.attack, confidence=1 - alpha)
 
 
 CanaryRun = Callable[[np.ndarray], np.ndarray]
