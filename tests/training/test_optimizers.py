@@ -12,7 +12,7 @@ from tacit.clipping import BatchMeanClip
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients.rounding import single_slack, slack
 from tacit.noise import SeededStream
-from tacit.training import AdamBC, LinearNoise, fit, private_step
+from tacit.training import AdamBC, fit, private_step
 from tests.training.cases import blobs, cross_entropy, flat, small_model
 
 NU = slack(torch.float32, len(list(small_model().parameters())), single_slack(40))
@@ -88,7 +88,7 @@ def run(optimizer, model, **changes):
     ("changes", "noises"),
     [
         ({}, [1.3 * LENGTH / 40] * 6),
-        ({"noise_multiplier": LinearNoise(1.0, 2.0)}, [(1.0 + 0.2 * i) * LENGTH / 40 for i in range(6)]),
+        ({"noise_multiplier": [1.0 + 0.2 * i for i in range(6)]}, [(1.0 + 0.2 * i) * LENGTH / 40 for i in range(6)]),
         ({"clip_norm": None, "clipping": BatchMeanClip(0.4)}, [1.3 * 0.8] * 6),
     ],
     ids=["constant", "schedule", "mean"],

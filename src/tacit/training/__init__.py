@@ -23,9 +23,7 @@ from tacit.training.make_private import Private, make_private
 from tacit.training.optimizers import AdamBC
 from tacit.training.plan import Plan
 from tacit.training.plan_options import (
-    CosineNoise,
     ExponentialNoise,
-    LinearNoise,
     NoiseSchedule,
     PlanOptions,
     StepNoise,
@@ -44,13 +42,11 @@ __all__ = [
     "Callback",
     "Checkpoint",
     "ClippedSquaredError",
-    "CosineNoise",
     "EarlyStopping",
     "ExponentialNoise",
     "Fit",
     "Functions",
     "GradScaler",
-    "LinearNoise",
     "NoiseSchedule",
     "Plan",
     "PlanOptions",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -40,44 +39,7 @@ Noise = float | Sequence[float] | NoiseSchedule
 
 
 @dataclass(frozen=True)
-class _BetweenEnds(NoiseSchedule):
-    """Base of the schedules that go from `start` in the first step to `end` in the last."""
-
-    start: float
-    end: float
-
-    def __post_init__(self) -> None:
-        check.positive("start", self.start)
-        check.positive("end", self.end)
-
-    def at(self, step: int, steps: int) -> float:
-        """Noise multiplier of step 0, 1, ..., steps - 1."""
-        return self._at(step / max(1, steps - 1))
-
-    @abstractmethod
-    def _at(self, progress: float) -> float:
-        """Noise multiplier after the share `progress` of the run, in [0, 1]."""
-
-
-@dataclass(frozen=True)
-class LinearNoise(_BetweenEnds):
-    """Linear schedule:  start + (end - start) * step / (steps - 1).
-
-    Attributes:
-        start: noise multiplier of the first step, > 0.
-        end: noise multiplier of the last step, > 0.
-
-    Example:
-        >>> LinearNoise(3.0, 1.0).multipliers(3)
-        (3.0, 2.0, 1.0)
-    """
-
-    def _at(self, progress: float) -> float:
-        return self.start + (self.end - self.start) * progress
-
-
-@dataclass(frozen=True)
-class ExponentialNoise(_BetweenEnds):
+class ExponentialNoise(NoiseSchedule):
     """Geometric schedule:  start * (end / start)^(step / (steps - 1)).
 
     Attributes:
@@ -89,25 +51,16 @@ class ExponentialNoise(_BetweenEnds):
         (4.0, 2.0, 1.0)
     """
 
-    def _at(self, progress: float) -> float:
-        return self.start * (self.end / self.start) ** progress
+    start: float
+    end: float
 
+    def __post_init__(self) -> None:
+        check.positive("start", self.start)
+        check.positive("end", self.end)
 
-@dataclass(frozen=True)
-class CosineNoise(_BetweenEnds):
-    """Cosine schedule:  end + (start - end) * (1 + cos(pi * step / (steps - 1))) / 2.
-
-    Attributes:
-        start: noise multiplier of the first step, > 0.
-        end: noise multiplier of the last step, > 0.
-
-    Example:
-        >>> CosineNoise(3.0, 1.0).multipliers(3)
-        (3.0, 2.0, 1.0)
-    """
-
-    def _at(self, progress: float) -> float:
-        return self.end + (self.start - self.end) * (1 + math.cos(math.pi * progress)) / 2
+    def at(self, step: int, steps: int) -> float:
+        """Noise multiplier of step 0, 1, ..., steps - 1."""
+        return self.start * (self.end / self.start) ** (step / max(1, steps - 1))
 
 
 @dataclass(frozen=True)
