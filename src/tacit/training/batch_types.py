@@ -1,4 +1,4 @@
-"""Record types of what a loop makes of a batch: inputs of the model, and the gradient of a loss in its outputs.
+"""What a loop makes of a batch: inputs of the model, and the gradient of a loss in its outputs; their record types.
 
 The trace of the batch runs again, operation by operation, with the rows and the outputs of the model typed as those of
 the records. Where it types, what belongs to a record is a function of that record and of public values, in this batch
@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InvalidInput, NoRecordRule
+from tacit.gradients.inputs import check_losses
 from tacit.training.private_outputs import PrivateOutputs
-from tacit.training.trace import EARLIER, Node, Trace, TracedTensor, plain
+from tacit.training.trace import EARLIER, Node, Trace, TracedTensor, network_of, plain
 from tacit.verification.calls import flat
 from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import PUBLIC, Public, Records, WholeBatch
-from tacit.verification.recordwise import observed
+from tacit.verification.recordwise import leaves_of, observed
 
 # Rounding of one value between two runs of the same operations, relative to the largest; the same in half precision.
 _TOLERANCE, _HALF_TOLERANCE = 1e-6, 5e-2
@@ -40,6 +41,45 @@ def input_doubt(trace: Trace, value: TracedTensor) -> str:
         return found
 
     return _doubt(_Again(trace), made, plain(value), _INPUT)
+
+
+def cotangents(outputs: PrivateOutputs, reduction: str) -> Tensor:
+    """Gradient  d loss_i / d outputs_i  for every example i, of the shape of the outputs.
+
+    A vector of one loss per example needs no change. A single number, under `reduction` "mean" or "sum", is converted:
+    a mean by the number of examples in this batch. That it is such a number is for `loss_doubt` to say.
+
+    Args:
+        outputs: what the loop called `backward` on, a number or shape (batch,).
+        reduction: "none", "mean" or "sum".
+
+    Raises:
+        InvalidInput: a loss of another form, or with terms that do not come from the outputs.
+    """
+    loss, root = outputs.as_subclass(Tensor), outputs.root
+    batch = len(root)
+    if reduction == "none" or loss.dim():
+        check_losses(loss, batch)
+    if not batch:
+        return torch.zeros_like(root)
+    _check_leaves(loss, root)
+    if not loss.requires_grad:
+        return torch.zeros_like(root)
+    (found,) = torch.autograd.grad(loss.sum(), root, retain_graph=True, allow_unused=True)
+    if found is None:
+        return torch.zeros_like(root)
+    return found * batch if reduction == "mean" and not loss.dim() else found
+
+
+def _check_leaves(loss: Tensor, root: Tensor) -> None:
+    """Raise if a gradient reaches a parameter other than through the outputs: it would not be clipped."""
+    for leaf in leaves_of([loss]):
+        if leaf is not root:
+            raise InvalidInput(
+                "losses must depend on trainable values only through the outputs of one call of the private model; got "
+                f"{network_of(leaf)}. Make one module of the networks that are trained, freeze the other one, or use "
+                "the optimizer's weight_decay for a penalty."
+            )
 
 
 def loss_doubt(loss: PrivateOutputs, found: Tensor, reduction: str) -> tuple[str, frozenset[tuple[int, int]]]:

@@ -201,7 +201,7 @@ class LoopChecks:
         for name in ("model_rows", "model_state"):
             self.facts.note(name, How.ENFORCED, TYPED)
 
-    def check_inputs(self, values: list[Any], trace: Trace | None) -> None:
+    def check_inputs(self, values: list[Tensor], trace: Trace | None) -> None:
         """Check that inputs of the model are rows of the batch in hand, or made from them record by record.
 
         Raises:
@@ -214,7 +214,7 @@ class LoopChecks:
         values = [plain(value) if isinstance(refer(value, trace), Tensor) else value for value in values]
         traced = [value for value in values if isinstance(value, TracedTensor)]
         derived = [value for value in traced if not trace.is_root(value)]
-        foreign = [value for value in values if isinstance(value, Tensor) and value not in _Identity(traced)]
+        foreign = [value for value in values if not isinstance(value, TracedTensor)]
         others = [value for value in foreign if self._known(value) is None and not _yielded(value, trace)]
         if len(others) == len(values):
             raise TrainingMisuse(
@@ -353,16 +353,6 @@ def _remember(known: dict[Hashable, Any], signature: Hashable, value: Any, trace
         known.clear()
     if trace.size > 1:
         known[signature] = value
-
-
-class _Identity:
-    """Membership by identity: `==` of tensors compares values."""
-
-    def __init__(self, values: list[Any]):
-        self._ids = set(map(id, values))
-
-    def __contains__(self, value: object) -> bool:
-        return id(value) in self._ids
 
 
 def _yielded(value: Tensor, trace: Trace) -> bool:

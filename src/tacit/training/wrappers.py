@@ -18,7 +18,7 @@ from tacit.gradients.deferred import DeferredSum, Recording
 from tacit.gradients.inputs import PhysicalBatch, tensors
 from tacit.gradients.module_state import leaves, with_leaves
 from tacit.training.batch_session import BatchSession
-from tacit.training.cotangents import cotangents
+from tacit.training.batch_types import cotangents
 from tacit.training.draws import DRAWS
 from tacit.training.loader import PrivateLoader
 from tacit.training.private_outputs import PrivateOutputs, PublicOptions, model_inputs, private_values, values_on_trace
