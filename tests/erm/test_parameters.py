@@ -72,8 +72,8 @@ OTHERS = {
     DPBayesianLinearRegression: LINEAR | RANGE | BAYESIAN | {"noise_std": 0.6, "components": 7},
     PrivateScaler: SPENDING | {"data_bounds": (-0.5, 1.0), "public_size": 90},
     InputPerturbation: SPENDING | {"relation": "add_remove", "data_bounds": (-0.5, 1.0), "norm_bound": 0.5},
-    PublicScaler: {"data_bounds": (-0.5, 1.0), "center": 0.2, "scale": 3.0, "log": True},
-    PublicOneHot: {"categories": [0, 1, 2], "centered": True, "unknown": "zero"},
+    PublicScaler: {"data_bounds": (-0.5, 1.0)},
+    PublicOneHot: {"categories": [0, 1, 2], "unknown": "zero"},
 }
 UNREAD = "must be left at its default .* Nothing else in these settings reads it"
 REFUSED = {

@@ -219,7 +219,6 @@ def test_importances_find_the_column_that_decides():
         ({"categorical": ["colour"]}, "columns of X by name"),
         ({"categorical": [True]}, "columns of X by name"),
         ({"depth": 13}, "depth"),
-        ({"quantile_share": 1.0}, "quantile_share"),
         ({"norm_bound": 2.0}, "norm_bound"),
     ],
 )

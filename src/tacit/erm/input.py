@@ -103,35 +103,30 @@ class Aggregate(Method):
 
     Args:
         second_share: a^2 / Phi^2 in (0, 1), how much of the budget the second moments get.
-        withheld: k >= 0 contributors who may withhold or know their noise: s^2 counts as s^2 (n - k) / n.
 
     Source: sufficient statistics perturbation (Vu & Slavkovic 2009; Wang 2018), distributed; derived here.
 
     Example:
-        >>> Aggregate(withheld=10).withheld
-        10
+        >>> Aggregate(second_share=0.3).second_share
+        0.3
     """
 
     family: ClassVar[str] = "input"
     reads_loss: ClassVar[bool] = False
     name: ClassVar[str] = "aggregate"
     second_share: float = 0.5
-    withheld: int = 0
 
     def __post_init__(self) -> None:
         check.probability("second_share", self.second_share, open_low=True, open_high=True)
-        check.count("withheld", self.withheld, minimum=0)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the ridge solution of the noisy sums."""
         check_unit_rows(problem.features)
         n, width = problem.records, problem.shape[0]
-        if self.withheld >= n:
-            raise check.fail("withheld", f"below the number of records {n}", self.withheld)
         step = Gaussian(terms.gaussian())
         # Accountants take a replaced record to move the sum by 2; it moves it by `replaced`.
         moved = self.replaced / 2 if terms.relation is Relation.REPLACE_ONE else 1.0
-        std = step.noise_multiplier * moved * math.sqrt(n / (n - self.withheld))
+        std = step.noise_multiplier * moved
         terms.ledger.assume(SHARES)
         terms.charge(step, "sum of perturbed statistics", exact=True)
         second, first = self.statistics(problem, terms, std)

@@ -82,8 +82,8 @@ BLOCK_ROWS = 1024
 MOST_RECORDS = 2
 # Doublings and halvings of a step length: enough to reach one bit of a double.
 _LENGTHS = 60
-# Share of the squared residual at which conjugate gradients stop: an inexact Newton step is good enough.
-_RESIDUAL_SHARE = 1e-10
+# Share of the residual at which conjugate gradients stop: an inexact Newton step is good enough.
+_RESIDUAL = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,7 +213,6 @@ def minimise(
     *,
     linear: Array | None = None,
     tolerance: float = TOLERANCE,
-    start: Array | None = None,
 ) -> Minimum:
     """Minimiser of F(theta) + <linear, theta>.
 
@@ -221,7 +220,6 @@ def minimise(
         problem: its strength must be positive.
         linear: (p, k), the linear term of objective perturbation; none by default.
         tolerance: > 0, bound on the gradient's norm (of the sum, not of the mean).
-        start: (p, k), where to begin; 0 by default.
 
     Raises:
         InvalidInput: the strength is not positive.
@@ -229,7 +227,7 @@ def minimise(
     """
     check.positive("strength", problem.strength, "Strong convexity is what bounds the minimiser's sensitivity.")
     tilt = np.zeros(problem.shape) if linear is None else linear
-    theta = problem.zero() if start is None else start
+    theta = problem.zero()
     if problem.dimension > _DENSE:
         theta = _descend(problem, tilt, theta)
     norm = np.inf
@@ -317,21 +315,15 @@ def _hessian(problem: Problem, curvatures: Array) -> Array:
 
 def _conjugate(problem: Problem, curvatures: Array, gradient: Array) -> Array:
     """Newton step H^{-1} gradient by conjugate gradients, for problems whose Hessian is too large to store."""
-    solution = np.zeros_like(gradient)
-    residual, direction = gradient.copy(), gradient.copy()
-    energy = float((residual**2).sum())
-    goal = _RESIDUAL_SHARE * energy
-    for _ in range(_STEPS):
-        if energy <= goal:
-            break
+    from scipy.sparse.linalg import LinearOperator, cg
+
+    def curved(flat: Array) -> Array:
+        direction = flat.reshape(problem.shape)
         bent = np.einsum("nab,nb->na", curvatures, problem.features @ direction)
-        curved = problem.features.T @ bent + problem.strength * direction
-        length = energy / float((direction * curved).sum())
-        solution += length * direction
-        residual -= length * curved
-        before, energy = energy, float((residual**2).sum())
-        direction = residual + energy / before * direction
-    return solution
+        return (problem.features.T @ bent + problem.strength * direction).ravel()
+
+    operator = LinearOperator((problem.dimension, problem.dimension), curved, dtype=np.float64)  # type: ignore[call-arg]
+    return cg(operator, gradient.ravel(), rtol=_RESIDUAL, maxiter=_STEPS)[0].reshape(problem.shape)
 
 
 UNIT = 2.0**-53

@@ -96,16 +96,12 @@ _LEAST_VARIANCE = 1e-4
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """x -> (clip(x, low, high) - center) / scale, after log(1 + x - low) where asked; every constant is declared.
+    """x -> (clip(x, low, high) - center) / scale: the declared box becomes [-1, 1] in every column.
 
     Nothing is learned from the data, so nothing is spent.
 
     Args:
         data_bounds: (low, high) of the columns, numbers or one value for each column.
-        center: what becomes 0, likewise; the middle of the bounds by default.
-        scale: > 0, what becomes 1; by default the largest distance from the center, so that |x| <= 1.
-        log: take log(1 + x - low) of values, bounds and center first, for columns of long tails: True or False, or
-            one of them for each column.
 
     Example:
         >>> PublicScaler(data_bounds=(0, 10)).fit_transform([[0.0], [5.0], [12.0]]).ravel().tolist()
@@ -113,35 +109,19 @@ class PublicScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """
 
     data_bounds: tuple[Any, Any] = (0.0, 1.0)
-    center: Any = None
-    scale: Any = None
-    log: bool | Sequence[bool] = False
 
     def fit(self, X: Any, y: Any = None) -> PublicScaler:
         """Check the shape of X and the declared constants; no value of X is read beyond that."""
         columns = checked_rows(self, X, reset=True).shape[1]
         self._low, self._high = low, high = column_bounds(self.data_bounds, columns)
-        self._log = _columns("log", self.log, columns, bool)
-        ends = self._bent(low), self._bent(high)
-        middle = (ends[0] + ends[1]) / 2
-        given = None if self.center is None else _columns("center", self.center, columns, float)
-        self.center_ = middle if given is None else self._bent(given)
-        reach = np.maximum(np.abs(ends[0] - self.center_), np.abs(ends[1] - self.center_))
-        self.scale_ = np.where(reach > 0, reach, 1.0)
-        if self.scale is not None:
-            self.scale_ = _columns("scale", self.scale, columns, float)
-            if not (self.scale_ > 0).all():
-                raise check.fail("scale", "> 0 in every column", self.scale)
+        self.center_ = (low + high) / 2
+        self.scale_ = np.where(high > low, (high - low) / 2, 1.0)
         return self
 
     def transform(self, X: Any) -> Array:
         """Scaled rows, float64 of the shape of X."""
         check_is_fitted(self)
-        X = np.clip(checked_rows(self, X, reset=False), self._low, self._high)
-        return (self._bent(X) - self.center_) / self.scale_
-
-    def _bent(self, values: Array) -> Array:
-        return np.where(self._log, np.log1p(np.maximum(values - self._low, 0.0)), values)
+        return (np.clip(checked_rows(self, X, reset=False), self._low, self._high) - self.center_) / self.scale_
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -151,7 +131,6 @@ class PublicOneHot(TransformerMixin, BaseEstimator):
     Args:
         categories: for each column the list of its values, or one list of values for every column. None is refused:
             they are not read from the data.
-        centered: subtract 1 / (number of categories), which shortens rows and costs a linear model nothing.
         unknown: "error" for an undeclared value, or "zero" for a row of zeros in its place.
 
     Example:
@@ -160,7 +139,6 @@ class PublicOneHot(TransformerMixin, BaseEstimator):
     """
 
     categories: Sequence[Any] | None = None
-    centered: bool = False
     unknown: str = "error"
 
     def fit(self, X: Any, y: Any = None) -> PublicOneHot:
@@ -193,7 +171,7 @@ class PublicOneHot(TransformerMixin, BaseEstimator):
             hint += ", or pass unknown='zero' for a row of zeros."
             named = [names[place] for place in np.unique(places)]
             raise bad_cells("X", "one of the declared categories in every cell", rows, named, hint)
-        return np.hstack([block - (1 / block.shape[1] if self.centered else 0.0) for block in blocks]).astype(float)
+        return np.hstack(blocks).astype(float)
 
     def _cells(self, X: Any, *, reset: bool) -> Array:
         with check.reading("X", "a table of cells", keep=QUOTES_NOTHING):
@@ -305,10 +283,3 @@ def column_bounds(bounds: object, columns: int) -> tuple[Array, Array]:
     """`declared_bounds` as one value for each column, twice (columns,)."""
     low, high = declared_bounds(bounds, columns)
     return np.broadcast_to(low, (columns,)), np.broadcast_to(high, (columns,))
-
-
-def _columns(name: str, value: Any, columns: int, kind: type) -> Array:
-    try:
-        return np.broadcast_to(np.asarray(value, dtype=kind), (columns,))
-    except (TypeError, ValueError):
-        raise check.fail(name, f"one value, or one for each of {columns} columns", value) from None

@@ -17,6 +17,7 @@ from tacit import check
 from tacit.erm import quantiles, trees
 from tacit.erm.base import checked_rows
 from tacit.erm.estimators import PrivateClassifier
+from tacit.erm.gradient import QUANTILE_SHARE
 from tacit.erm.quantiles import Distribution
 from tacit.erm.release import Release, Terms
 from tacit.erm.transformers import categories_of, member_codes, split_bill
@@ -214,7 +215,6 @@ class DPBoostedTrees(PrivateClassifier):
             `OrdinalEncoder` makes of declared categories; any other value counts as none of them.
         trees: T.
         depth: D, at most 12.
-        quantile_share: of mu^2 for the distribution functions, in (0, 1); 0 without numeric columns.
         structure_seed: public seed of the structure.
         public_size: declared number of records; see `ConvexModel`.
 
@@ -235,7 +235,6 @@ class DPBoostedTrees(PrivateClassifier):
     categorical: Sequence[Any] = ()
     trees: int = 1600
     depth: int = 7
-    quantile_share: float = 0.1
     structure_seed: int = 0
     public_size: int | None = None
 
@@ -265,17 +264,17 @@ class DPBoostedTrees(PrivateClassifier):
         low, high = (np.broadcast_to(end, (width,)) for end in (self.design_.low, self.design_.high))
         categories = categories_of(self, self.categorical, low, high)
         numeric = [each for each in range(width) if each not in categories]
-        share = check.real("quantile_share", self.quantile_share, low=0.0, high=1.0, open_low=True, open_high=True)
+        share = QUANTILE_SHARE if numeric else 0.0
         count = check.count("trees", self.trees)
         parts = (quantiles.mechanism_of, lambda value: trees.mechanism_of(value, count))
-        first, second, mechanism = split_bill(terms, share if numeric else 0.0, parts)
+        first, second, mechanism = split_bill(terms, share, parts)
         self.distributions_ = self._distributions(X, numeric, (low, high), terms, first, size)
         structure = trees.draw_structure(rng, self.distributions_, categories, trees=count, depth=depth)
         classes = len(self.classes_)
         self.trees_, facts = trees.boosted(structure, X, targets, classes, terms, multiplier=second, size=size)
         self.categories_ = categories
         theta = self.trees_.values.reshape(-1, self.trees_.values.shape[2])
-        return terms.release(theta, mechanism, facts | {"quantile_share": share if numeric else 0.0})
+        return terms.release(theta, mechanism, facts | {"quantile_share": share})
 
     def _distributions(
         self, X: Array, numeric: list[int], ends: tuple[Array, Array], terms: Terms, multiplier: float, size: int
