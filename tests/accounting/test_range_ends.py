@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import os
 import tracemalloc
 
 import mpmath
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from tacit import Epsilon, Exponential, Gaussian, Laplace, Ledger, Refused, accountant
-from tacit.accounting.claims import Claim, Verdict, examine
-from tacit.accounting.pld import simple_bounds
+from tacit.accounting.claims import Claim, Examined, Verdict, examine
+from tacit.accounting.pld import selection, simple_bounds
+from tacit.accounting.pld.bracket import Bracket
 from tacit.accounting.pld.discrete_cumulants import DiscreteCumulant
 from tacit.accounting.pld.simple_bounds import SimpleBounds, Single
 from tacit.calibration import smallest
@@ -22,6 +24,7 @@ from tacit.mechanisms import (
     BoundedRange,
     DiscreteGaussian,
     KaryRandomizedResponse,
+    Mechanism,
     PermuteAndFlip,
     PoissonTrials,
     RandomizedResponse,
@@ -232,6 +235,66 @@ def test_drawn_properties_hold(turn):
     found = [violation(number) for number in range(turn, DRAWS, len(PROPERTIES))]
     assert [each for each in found if each not in ("", "refused")] == []
     assert found.count("") > len(found) / 2
+
+
+def nan_of_many_trials(patch):
+    exact = selection.log_ratio
+    patch.setattr(
+        selection, "log_ratio", lambda e, d, law, *rest: math.nan if law.mean >= 800 else exact(e, d, law, *rest)
+    )
+
+
+def finite_without_delta(patch):
+    patch.setattr(Bracket, "epsilon", lambda self, delta: self._epsilon(max(delta, 1e-300)))
+
+
+def infinity_over_infinity(patch):
+    def verdict(examined):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            missing = (np.float64(examined.lower) - examined.claim.epsilon) / np.float64(examined.lower)
+        return Verdict.REFUTED if missing > 0 else Verdict.CONSISTENT
+
+    patch.setattr(Examined, "verdict", property(verdict))
+
+
+def printed_to_nearest(patch):
+    patch.setattr("tacit.standing.upward", lambda value, digits=4: f"{value:.{digits}g}")
+
+
+def laplace_without_groups(patch):
+    patch.setattr(Laplace, "group_pairs", Mechanism.group_pairs)
+
+
+def any_count_of_steps(patch):
+    patch.setattr("tacit.accounting.ledger.check.count", lambda name, value, **_: value)
+
+
+def a_ledger_for_any_process(patch):
+    patch.setattr(os, "getpid", lambda: 1)
+
+
+def permute_and_flip_as_pure(patch):
+    patch.setattr(PermuteAndFlip, "dominating_pairs", lambda self, _: (AtomPair.response(self.epsilon),))
+
+
+BUGS = {
+    "line_1": (nan_of_many_trials, "holds_a_single_trial"),
+    "line_2": (finite_without_delta, "is_unbounded_without_delta"),
+    "line_3": (infinity_over_infinity, "refutes_what_leaks"),
+    "line_4": (printed_to_nearest, "keeps_its_word"),
+    "line_5": (laplace_without_groups, "keeps_the_floor_of_its_parts"),
+    "line_6_counts": (any_count_of_steps, "counts_whole_steps"),
+    "line_6_processes": (a_ledger_for_any_process, "counts_whole_steps"),
+    "line_10": (permute_and_flip_as_pure, "is_as_tight_as_its_peers"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_that_is_put_back_is_found_by_the_draws(bug, monkeypatch):
+    put_back, name = BUGS[bug]
+    put_back(monkeypatch)
+    numbers = range([each.__name__ for each in PROPERTIES].index(name), DRAWS, len(PROPERTIES))
+    assert any(violation(number) not in ("", "refused") for number in numbers)
 
 
 def test_a_step_of_little_noise_beside_others_takes_little_memory():
