@@ -3,6 +3,8 @@
 import copy
 import json
 import random
+import signal
+import time
 from pathlib import Path
 
 import jsonschema
@@ -14,7 +16,7 @@ from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.mechanisms import DiscreteGaussian, Exponential, Gaussian, Laplace, RandomizedResponse
 from tacit.statement import AuthorKey, Subject, TrustStore, Verdict, check_statement, open_envelope, sealed, statement
-from tacit.statement.document import canonical, parsed
+from tacit.statement.document import canonical, guarantee, parsed
 from tacit.statement.keys import fingerprint, public_pem
 from tacit.statement.schema import faults, statement_schema
 
@@ -317,3 +319,29 @@ def test_an_author_is_asked_for_by_file_name_or_fingerprint(home, one, capsys):
     assert "name of a trusted key" in capsys.readouterr().err
     TrustStore().revoke(key.public, "2026-01-01T00:00:00+00:00")
     assert main(["check", str(path), "--key", fingerprint(key.public)]) == 4
+
+
+def test_numbers_that_take_long_are_not_checked_unless_asked_for(key, monkeypatch):
+    """Whoever wrote the file does not decide how long a check takes."""
+    ledger = Ledger.of(Gaussian(1.37).poisson(0.0123) * 457)
+    content = sealed(statement(Subject("people"), ledger), key)
+    monkeypatch.setattr("tacit.statement.checking._SECONDS", 1e-3)
+    slow = guarantee
+
+    def computed(*given):
+        ends = time.process_time() + 0.05
+        while time.process_time() < ends:
+            pass
+        return slow(*given)
+
+    monkeypatch.setattr("tacit.statement.checking.guarantee", computed)
+    found = check_statement(content, key=fingerprint(key.public))[1]
+    assert max(found, key=lambda each: each.verdict).field == "guarantee"
+    assert "--slow" in max(found, key=lambda each: each.verdict).says
+    assert max(each.verdict for each in check_statement(content, key=fingerprint(key.public), slow=True)[1]) == 0
+    assert signal.getsignal(signal.SIGVTALRM) == signal.SIG_DFL
+
+
+def test_no_key_is_trusted_under_the_fingerprint_of_another(home):
+    with pytest.raises(InvalidInput, match="other than a fingerprint"):
+        TrustStore().trust(fingerprint(AuthorKey.new().public), AuthorKey.new().public)

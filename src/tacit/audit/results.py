@@ -269,29 +269,14 @@ class Report:
 
     def rows(self) -> list[dict[str, Any]]:
         """The entry of each audit in JSON: its entry in `card.json`, estimator, trials and verdict."""
-        results = [
-            result.row()
-            | {
-                "estimator": result.estimator,
-                "trials": result.trials.value,
-                "statement": result.statement,
-                "detectable_epsilon": result.detectable_epsilon,
-                "detectable_family": DETECTABLE_FAMILY,
-                "refuted": self.refutes(result),
-                "verdict": self.verdict(result),
-            }
-            for result in self.results
-        ]
-        return results + [
-            finding.row()
-            | {
-                "estimator": finding.estimator,
-                "trials": "independent",
-                "statement": f"Valid when {finding.valid_when}.",
-                "detectable_mu": finding.detectable_mu,
-                "detectable_family": DETECTABLE_FAMILY,
-                "refuted": bool(finding.refuted),
-                "verdict": self.verdict(finding),
-            }
-            for finding in self.findings
-        ]
+        return [self._row(found) for found in (*self.results, *self.findings)]
+
+    def _row(self, found: AuditResult | Finding) -> dict[str, Any]:
+        if isinstance(found, AuditResult):
+            own = {"detectable_epsilon": found.detectable_epsilon, "trials": found.trials.value}
+            own |= {"statement": found.statement, "refuted": self.refutes(found)}
+        else:
+            own = {"detectable_mu": found.detectable_mu, "trials": "independent"}
+            own |= {"statement": f"Valid when {found.valid_when}.", "refuted": bool(found.refuted)}
+        shared = {"estimator": found.estimator, "detectable_family": DETECTABLE_FAMILY, "verdict": self.verdict(found)}
+        return found.row() | own | shared

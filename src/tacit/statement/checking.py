@@ -6,8 +6,10 @@ import base64
 import enum
 import hashlib
 import math
+import signal
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from tacit.statement.keys import TrustStore, author_key, fingerprint
 from tacit.statement.schema import faults, statement_schema
 from tacit.statement.subject import SeenStatements
 
+_SECONDS = 5.0  # of a processor, that numbers take without `slow`: whoever wrote the file must not decide how long
 _SLOW = ("random_allocation", "balls_and_bins", "balanced_iteration", "tree", "toeplitz", "selection", "menu")
 
 
@@ -112,6 +115,32 @@ def check_statement(
     return payload, findings
 
 
+class _TooLong(BaseException):
+    """Numbers took longer than `_SECONDS`; no handler of an accountant's errors may take it for one."""
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raise `_TooLong` where the block takes more seconds of the processor, on a main thread that has such timers.
+
+    Zero seconds are no limit.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 def _signature(envelope: Envelope) -> Finding:
     if not envelope.is_signed:
         return Finding(
@@ -175,7 +204,12 @@ def _numbers(stated: dict[str, Any], ledger: Ledger, slow: bool) -> Iterator[Fin
         places = [row["epsilon"] for row in stated["tradeoff"]]
         if len(places) != len(SHARES):
             raise check.fail("guarantee.tradeoff", f"a list of {len(SHARES)} rows", len(places))
-        own = guarantee(ledger, [row["delta"] for row in stated["at"]], places)
+        with _within(0.0 if slow else _SECONDS):
+            own = guarantee(ledger, [row["delta"] for row in stated["at"]], places)
+    except _TooLong:
+        says = f"The numbers take more than {_SECONDS:g} seconds of a processor: check with --slow."
+        yield Finding("guarantee", Verdict.NOT_CHECKABLE, says)
+        return
     except (Refused, InvalidInput) as error:
         yield Finding("guarantee", Verdict.CONTRADICTED, str(error))
         return

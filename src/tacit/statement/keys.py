@@ -190,9 +190,11 @@ class TrustStore:
         """Trust a public key under a name.
 
         Raises:
-            InvalidInput: the name is empty or taken, or the key was trusted before.
+            InvalidInput: the name is empty, taken or like a fingerprint, or the key was trusted before.
         """
-        key = TrustedKey(check.text("name", name), fingerprint(public))
+        if re.fullmatch("[0-9a-fA-F]{16,}", check.text("name", name)):
+            raise check.fail("name", "other than a fingerprint, which another key may have", name)
+        key = TrustedKey(name, fingerprint(public))
         with self._alone():
             if self.find(name) is not None or self.find(key.fingerprint) is not None:
                 raise check.fail("key", "trusted once, under a name of its own", name, "Run tacit key list.")
