@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from tacit.clipping import FlatClip
 from tacit.errors import UnsupportedModel
 from tacit.gradients import ClippedSum, clipped_sum
-from tacit.gradients.model_probe import ModelProbe
+from tacit.gradients.model_probe import ModelProbe, tensors_alive
 from tests.gradients.cases import cross_entropy
 from tests.gradients.modules import CAPACITIES, GOOD, WRONG, Net, wrong
 
@@ -208,3 +208,13 @@ def test_what_a_sampled_check_finds_alike_becomes_no_public_state(monkeypatch):
     probe(X, thorough=True)
     assert probe.typed.operations
     assert "weight" not in probe.cleared
+
+
+def test_a_tensor_at_the_address_of_one_that_is_gone_was_not_there():
+    gone = torch.zeros(3)
+    was_there, address = tensors_alive(), id(gone)
+    assert was_there(gone)
+    del gone
+    later = [torch.zeros(3) for _ in range(100)]
+    assert address in map(id, later)
+    assert not any(map(was_there, later))

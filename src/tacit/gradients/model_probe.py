@@ -8,9 +8,10 @@ kept, wherever it lies: in attributes, closures, globals or caches.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -69,12 +70,12 @@ class Known:
     Attributes:
         public: declared by the user.
         cleared: names of a module's state that its own passes make, alike for any records.
-        alive: identities of the tensors that were there before the first pass; what came later the passes made.
+        alive: whether a tensor was there before the first pass; what came later the passes made.
     """
 
     public: tuple[Tensor, ...] = ()
     cleared: frozenset[str] = frozenset()
-    alive: frozenset[int] | None = None
+    alive: Callable[[Tensor], bool] | None = None
 
 
 @dataclass
@@ -96,7 +97,7 @@ class ModelProbe:
     counts: bool = False
     typed: RecordCheck = field(default_factory=RecordCheck)
     public: list[Tensor] = field(default_factory=list)
-    _alive: frozenset[int] | None = None
+    _alive: Callable[[Tensor], bool] | None = None
 
     @property
     def known(self) -> Known:
@@ -168,9 +169,10 @@ def _finite_rows(inputs: Inputs) -> Tensor:
     return places if len(places) >= _LEAST or not len(places) else places.repeat(-(-_LEAST // len(places)))
 
 
-def tensors_alive() -> frozenset[int]:
-    """Identities of all tensors that Python holds now."""
-    return frozenset(id(each) for each in gc.get_objects() if issubclass(type(each), Tensor))
+def tensors_alive() -> Callable[[Tensor], bool]:
+    """Whether a tensor is one that Python holds now; another one may get the identity of one that is gone."""
+    held = {id(each): ref(each) for each in gc.get_objects() if issubclass(type(each), Tensor)}
+    return lambda value: id(value) in held and held[id(value)]() is value
 
 
 def check_records(

@@ -75,7 +75,7 @@ class RecordMode(TorchDispatchMode):
         answering: whether a read of a library is under way that is answered.
         of_array: whether `torch.tensor` is reading an array.
         branches: whether Python read a draw, so that another run may be another program.
-        alive: identities of the tensors that were there before the program's passes; None where that is not known.
+        alive: whether a tensor was there before the program's passes; None where that is not known.
         attributes: storages of a module's own tensors.
         refused: the first refusal, which code in between may have caught or wrapped.
         sized: (operation, k) for each number k times that of the records which meets their values in a forward pass.
@@ -95,7 +95,7 @@ class RecordMode(TorchDispatchMode):
         self._unknown: set[int] = set()
         self._random: set[int] = set()
         self.branches, self.refused = False, None
-        self.alive: frozenset[int] | None = None
+        self.alive: Callable[[Tensor], bool] | None = None
         self.attributes: set[int] = set()
         self._lines: dict[int, str] = {}
 
@@ -127,7 +127,7 @@ class RecordMode(TorchDispatchMode):
         if other is not None:
             refuse("memory", self.line(), "a tensor shares memory with records under another name")
         self.public(value)
-        made = self.alive is not None and id(value) not in self.alive
+        made = self.alive is not None and not self.alive(value)
         if self._earlier is not None and self._earlier.storages.find(value) is not None:
             made = not self._earlier.is_unknown(value)
         made = made and value.untyped_storage()._cdata not in self.attributes
