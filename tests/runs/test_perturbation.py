@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from tacit.accounting import Ledger, accountant
 from tacit.cli import main
@@ -74,3 +75,11 @@ def test_predictions_are_those_of_the_estimator(classes):
     model = LinearScores(**dict(zip(LinearScores.names, map(torch.from_numpy, arrays), strict=True)))
     found = model.answers(x)
     assert found == pytest.approx(estimator.predict_proba(x), abs=1e-12)
+
+
+def test_coefficients_of_any_memory_order_are_saved(tmp_path):
+    """Those of several classes are a transposed view of the solver's."""
+    settings = {"dataset": "iris", "method": "objective", "epsilon": 4.0, "delta": 1e-3, "attacks": []}
+    train(read_config("digits", settings), out=tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert stored["coef"].shape == (3, 4)
