@@ -124,7 +124,7 @@ def test_a_trial_has_the_ledger_of_a_run_with_the_same_settings(tmp_path, monkey
     alone = {"noise_multiplier": told["noise_multiplier"], "validation": told["validation"]}
     config = read_config("digits", SHORT | {"delta": 1e-3, "epochs": 3.0} | alone)
     same = SetAside(parts.training, holdout_of(config, parts.held), "same")
-    monkeypatch.setattr("tacit.runs.run.set_aside_of", lambda *given, again: same)
+    monkeypatch.setattr("tacit.runs.held_out.set_aside_of", lambda *given, again: same)
     done = train_by(method_of(config), config, parts.training, out=tmp_path / "train")
     assert done.card.ledger.mechanism == ledger.mechanism
     ((beside, _),) = ledger.mechanism.parts()

@@ -18,28 +18,9 @@ from tacit.accounting import Ledger
 from tacit.errors import Changed, CodeWarning, InvalidInput, PrivacyWarning, TacitError
 from tacit.reports.card import card_of_page
 from tacit.reports.exports import check_card
+from tacit.runs import run_signature
 from tacit.runs.card_numbers import Number, best_guarantee, check_of_ledger, ledger_of_card, numbers_of
 from tacit.runs.config import Config, config_from_table
-from tacit.runs.run_signature import (
-    BUDGET,
-    CARD,
-    CHECKPOINT,
-    CONFIG,
-    EXECUTION,
-    LEDGER,
-    MODEL,
-    PAGE,
-    PREPROCESSING,
-    SIGNATURE,
-    SIGNED,
-    TRAINED,
-    VALIDATION,
-    VERIFIED,
-    RunOrigin,
-    check_later,
-    digest_of,
-    origin_of_run,
-)
 from tacit.serialization import LARGEST, json_table, json_text, table_of, write_text
 from tacit.signing import Origin, code_digest, origin_of, signature_of
 from tacit.standing import Standing
@@ -49,8 +30,6 @@ if TYPE_CHECKING:
 
 STATED, CONSISTENT = "stated", "consistent"
 """Words about the origin of a received run's numbers, where a standing would stand: as files say; recomputed here."""
-TABLES = (CONFIG, LEDGER, CARD, EXECUTION, PREPROCESSING, BUDGET, VALIDATION, TRAINED)
-"""The JSON files of a run."""
 OWN_KEY = "as this user's key signed it last"
 _KIND = "verified run"
 _LONGEST = 20_000  # characters of a text; the longest that a run writes is a sentence
@@ -73,7 +52,7 @@ class OpenedRun:
 
     folder: Path
     state: str
-    seal: RunOrigin
+    seal: run_signature.RunOrigin
     word: str
     _contents: Mapping[str, bytes] = field(repr=False)
     later: Mapping[str, Origin] = field(default_factory=dict)
@@ -95,10 +74,10 @@ class OpenedRun:
     @cached_property
     def ledger(self) -> Ledger:
         """What ran; of a received run, its origin is that of the run."""
-        with _reading(LEDGER):
-            ledger = Ledger.from_file(self.table(LEDGER))
+        with _reading(run_signature.LEDGER):
+            ledger = Ledger.from_file(self.table(run_signature.LEDGER))
         if ledger.origin.refused:
-            raise Changed(LEDGER, f"is {ledger.origin.value}")
+            raise Changed(run_signature.LEDGER, f"is {ledger.origin.value}")
         if self.seal.signature is not Origin.OWN and ledger.origin is Origin.OWN:
             ledger.origin = self.seal.signature
         return ledger
@@ -111,8 +90,8 @@ class OpenedRun:
         """
         if self.state != "finished":
             return {}
-        card = self.table(CARD)
-        if LEDGER not in self._contents:
+        card = self.table(run_signature.CARD)
+        if run_signature.LEDGER not in self._contents:
             return card
         rows = [
             row | {"standing": Standing.weakest(Standing(row["standing"]), self.ledger.standing).value}
@@ -193,12 +172,12 @@ class OpenedRun:
         files = self._sealed_files()
         signature = signature_of(_KIND, files)
         if self.word and signature is not None:
-            write_text(self.folder / VERIFIED, json_text({"files": files, "signature": signature}))
+            write_text(self.folder / run_signature.VERIFIED, json_text({"files": files, "signature": signature}))
 
     def _numbers(self, rows: Sequence[Mapping[str, Any]]) -> list[Number]:
         """Guarantees of the card beside those of its ledger; a card alone has its mechanisms, without their facts."""
-        with _reading(CARD):
-            if LEDGER in self._contents:
+        with _reading(run_signature.CARD):
+            if run_signature.LEDGER in self._contents:
                 return numbers_of(self.own_card, self.ledger, rows)
             return numbers_of(self.own_card, ledger_of_card(self.own_card), rows, holds=True)
 
@@ -209,27 +188,31 @@ class OpenedRun:
         return f"This run is {self.seal.signature.value}"
 
     def _sealed_files(self) -> dict[str, str]:
-        return dict(self.seal.found) | {SIGNATURE: digest_of(self.folder / SIGNATURE)}
+        return dict(self.seal.found) | {
+            run_signature.SIGNATURE: run_signature.digest_of(self.folder / run_signature.SIGNATURE)
+        }
 
     def _is_verified(self) -> bool:
-        path = self.folder / VERIFIED
+        path = self.folder / run_signature.VERIFIED
         if not path.is_file():
             return False
         try:
-            table = json_table(VERIFIED, path)
+            table = json_table(run_signature.VERIFIED, path)
         except InvalidInput:
             return False
         files = table.get("files")
         return origin_of(_KIND, files, table.get("signature")) is Origin.OWN and files == self._sealed_files()
 
     def _execution_rows(self) -> list[Any]:
-        if EXECUTION not in self._contents:
+        if run_signature.EXECUTION not in self._contents:
             return []
-        return check.instance("records of execution.json", self.table(EXECUTION).get("records"), list, "a list")
+        return check.instance(
+            "records of execution.json", self.table(run_signature.EXECUTION).get("records"), list, "a list"
+        )
 
     def _config(self, overrides: Mapping[str, object]) -> Config:
-        with _reading(CONFIG):
-            stored = self.table(CONFIG)
+        with _reading(run_signature.CONFIG):
+            stored = self.table(run_signature.CONFIG)
             return config_from_table(stored | {key: value for key, value in overrides.items() if value is not None})
 
     def _check_code(self, model: str, trust_code: bool) -> None:
@@ -246,7 +229,7 @@ class OpenedRun:
         if any(self.folder.resolve() in file.parents for file in files):
             hint = f"It is {shown}. Read it; --trust-code runs it."
             raise check.fail("model", "a module outside of the run's folder", model, hint)
-        if self.seal.of(CONFIG) is Origin.OWN and self.seal.code == code_digest(files):
+        if self.seal.of(run_signature.CONFIG) is Origin.OWN and self.seal.code == code_digest(files):
             return
         same = "this user's key did not sign the run with it"
         raise InvalidInput(
@@ -256,21 +239,21 @@ class OpenedRun:
 
     def _check_sizes(self) -> None:
         """Refuse sizes that the model's file cannot have, before anything of them is allocated."""
-        values = (self.folder / MODEL).stat().st_size if self.seal.found.get(MODEL) else 0
+        values = (self.folder / run_signature.MODEL).stat().st_size if self.seal.found.get(run_signature.MODEL) else 0
         for row in self._execution_rows():
             for name in ("threads", "max_physical_batch_size") if isinstance(row, dict) else ():
                 most = _THREADS if name == "threads" else 1e12
                 if row.get(name) is not None:
-                    check.count(f"{name} of {EXECUTION}", row[name], maximum=most)
+                    check.count(f"{name} of {run_signature.EXECUTION}", row[name], maximum=most)
         features = 1
-        if PREPROCESSING in self._contents:
-            table = self.table(PREPROCESSING)
+        if run_signature.PREPROCESSING in self._contents:
+            table = self.table(run_signature.PREPROCESSING)
             for size in check.instance("shape", table.get("shape"), list, "a list of counts"):
                 features *= check.count("each of shape", size, maximum=max(values, _FEATURES))
             check.count("features of the model", features, maximum=max(values, _FEATURES))
             for highest in check.instance("highest", table.get("highest", []), list, "a list of numbers"):
                 check.real("each of highest", highest, low=-1, high=max(values, 1))
-        if CONFIG in self._contents and (config := self._config({})).model == "mlp":
+        if run_signature.CONFIG in self._contents and (config := self._config({})).model == "mlp":
             widths = [features, *config.hidden]
             weights = sum(a * b for a, b in pairwise(widths))
             check.count("weights of the hidden layers", weights, minimum=0, maximum=max(values, 1))
@@ -279,11 +262,11 @@ class OpenedRun:
         """Everything that is known of a finished run without its data; raises `InvalidInput` or `Changed`."""
         for name in self._contents:
             self.table(name)
-        check_card(self.table(CARD))
-        if list(self.seal.found) != [CARD]:
-            self.needs(LEDGER)
-        with _reading(CARD):
-            if LEDGER in self._contents:
+        check_card(self.table(run_signature.CARD))
+        if list(self.seal.found) != [run_signature.CARD]:
+            self.needs(run_signature.LEDGER)
+        with _reading(run_signature.CARD):
+            if run_signature.LEDGER in self._contents:
                 check_of_ledger(self.own_card, self.ledger)
             best = best_guarantee(self.own_card)
         self._numbers([best] if best else [])
@@ -306,17 +289,17 @@ def open_run(folder: str | os.PathLike[str]) -> OpenedRun:
         InvalidInput: the folder holds no run, or a file of it is none that a run writes.
     """
     folder = Path(folder)
-    if not any((folder / name).is_file() for name in (CONFIG, CARD)):
-        raise check.fail("RUN", f"the folder of a `tacit train`, with {CONFIG} in it", str(folder))
+    if not any((folder / name).is_file() for name in (run_signature.CONFIG, run_signature.CARD)):
+        raise check.fail("RUN", f"the folder of a `tacit train`, with {run_signature.CONFIG} in it", str(folder))
     contents = dict(_contents(folder))
-    found = {name: _digest(folder, name, contents) for name in SIGNED if (folder / name).is_file()}
-    seal = origin_of_run(folder, found)
+    found = {name: _digest(folder, name, contents) for name in run_signature.SIGNED if (folder / name).is_file()}
+    seal = run_signature.origin_of_run(folder, found)
     # An own run that was killed before it signed its card goes on.
-    finished = CARD in seal.files or (CARD in contents and seal.signature is not Origin.OWN)
+    finished = run_signature.CARD in seal.files or (run_signature.CARD in contents and seal.signature is not Origin.OWN)
     _check_seal(seal, folder, finished)
-    begun = LEDGER in contents or (folder / CHECKPOINT).is_file()
+    begun = run_signature.LEDGER in contents or (folder / run_signature.CHECKPOINT).is_file()
     state = "finished" if finished else "stopped" if begun else "begun"
-    later = check_later(folder, own=seal.signature is Origin.OWN)
+    later = run_signature.check_later(folder, own=seal.signature is Origin.OWN)
     run = OpenedRun(folder, state, seal, "", contents, later)
     bound = not finished or _is_bound(run)
     if finished:
@@ -346,12 +329,14 @@ def run_of(path: Path) -> OpenedRun | None:
 
 def in_run(path: Path) -> bool:
     """Whether the file `path` is one of a run's folder."""
-    inside = path.name in TABLES and path.is_file()
-    return inside and any((path.parent / name).is_file() for name in (CONFIG, SIGNATURE, PAGE))
+    inside = path.name in run_signature.TABLES and path.is_file()
+    return inside and any(
+        (path.parent / name).is_file() for name in (run_signature.CONFIG, run_signature.SIGNATURE, run_signature.PAGE)
+    )
 
 
 def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:
-    for name in TABLES:
+    for name in run_signature.TABLES:
         if (folder / name).is_file():
             with (folder / name).open("rb") as file:
                 yield name, file.read(LARGEST + 1)
@@ -360,31 +345,31 @@ def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:
 def _digest(folder: Path, name: str, contents: Mapping[str, bytes]) -> str:
     """SHA-256 of what was read, so that the file cannot change between its check and its use."""
     content = contents.get(name)
-    return digest_of(folder / name) if content is None else hashlib.sha256(content).hexdigest()
+    return run_signature.digest_of(folder / name) if content is None else hashlib.sha256(content).hexdigest()
 
 
-def _check_seal(seal: RunOrigin, folder: Path, finished: bool) -> None:
+def _check_seal(seal: run_signature.RunOrigin, folder: Path, finished: bool) -> None:
     """Every file is the one that was signed; of a run that goes on, those that do not change while it does."""
     elsewhere = not finished and seal.place != str(folder.resolve())
     if seal.signature is Origin.EDITED or (seal.signature is Origin.ROLLED_BACK and not elsewhere):
-        raise Changed(SIGNATURE, f"is {seal.signature.value}", OWN_KEY)
-    for name in SIGNED if finished else (CONFIG, VALIDATION):
+        raise Changed(run_signature.SIGNATURE, f"is {seal.signature.value}", OWN_KEY)
+    for name in run_signature.SIGNED if finished else (run_signature.CONFIG, run_signature.VALIDATION):
         if seal.of(name) is Origin.EDITED:
             raise Changed(name, "was changed or taken away after it was signed", OWN_KEY)
 
 
 def _is_bound(run: OpenedRun) -> bool:
     """Whether the card names all other files and its page the card; raises `Changed` where one is another."""
-    digests, of_page = run.table(CARD).get("digests"), card_of_page(run.folder / PAGE)
-    if (digests is None and not of_page) or list(run.seal.found) == [CARD]:
+    digests, of_page = run.table(run_signature.CARD).get("digests"), card_of_page(run.folder / run_signature.PAGE)
+    if (digests is None and not of_page) or list(run.seal.found) == [run_signature.CARD]:
         return False  # of an earlier version, or a card alone
-    if of_page != run.seal.found[CARD]:
-        raise Changed(CARD, f"is not the one that {PAGE} shows")
-    for name in SIGNED:
-        if name in (CARD, PAGE):
+    if of_page != run.seal.found[run_signature.CARD]:
+        raise Changed(run_signature.CARD, f"is not the one that {run_signature.PAGE} shows")
+    for name in run_signature.SIGNED:
+        if name in (run_signature.CARD, run_signature.PAGE):
             continue
         if not isinstance(digests, dict) or digests.get(name, "") != run.seal.found.get(name, ""):
-            raise Changed(name, f"is not the one that {CARD} was made of")
+            raise Changed(name, f"is not the one that {run_signature.CARD} was made of")
         if name in run.seal.found and run.seal.signature is Origin.OWN and name not in run.seal.files:
             raise Changed(name, "is none of those that were signed", OWN_KEY)
     return True

@@ -14,26 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tacit import check
-from tacit.attacks import (
-    PRIVILEGED_ATTACKS,
-    Attack,
-    Examples,
-    GradientNorm,
-    LikelihoodRatioOffline,
-    LikelihoodRatioOnline,
-    LossThreshold,
-    Model,
-    QuantileRegression,
-    Recipe,
-    References,
-    RelativeMembership,
-    Scores,
-    Stack,
-    attack_named,
-    half_splits,
-    train_stacked,
-)
+from tacit import attacks, check
 from tacit.attacks.base import joined
 from tacit.audit import AuditResult, audit_scores
 from tacit.clipping import FlatClip
@@ -74,7 +55,9 @@ def attack_model(
     return tuple(results)
 
 
-def audit_result(scores: Scores, config: Config, claim: TradeOff | None, *, trials: str = "records") -> AuditResult:
+def audit_result(
+    scores: attacks.Scores, config: Config, claim: TradeOff | None, *, trials: str = "records"
+) -> AuditResult:
     """The bounds that `scores` give, at the delta, relation and confidence of `config`.
 
     Args:
@@ -98,13 +81,13 @@ def relation_of(config: Config, claim: TradeOff | None) -> Relation:
     return Relation.parse(config.relation) if claim is None else claim.relation
 
 
-def scores_of(name: str, dataset: Dataset, predict: Predict) -> Scores:
+def scores_of(name: str, dataset: Dataset, predict: Predict) -> attacks.Scores:
     """Scores of a black-box attack: training records are the members, held-out records the non-members."""
-    attack = attack_named(name)
+    attack = attacks.attack_named(name)
     members, non_members = (dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test)
     if dataset.task != "regression":
         return attack(predict, members=members, non_members=non_members)
-    if not isinstance(attack, LossThreshold):
+    if not isinstance(attack, attacks.LossThreshold):
         raise needs_classes(name)
     losses = [(predict(x) - y) ** 2 for x, y in (members, non_members)]
     return attack.from_losses(*losses)
@@ -139,44 +122,44 @@ class PrivilegedAttacks:
     shadows: int
     on_progress: Progress
 
-    def __call__(self, name: str, predict: Model, *, home: Path) -> Scores:
+    def __call__(self, name: str, predict: attacks.Model, *, home: Path) -> attacks.Scores:
         """Scores of the attack called `name` on one run, whose model is `predict` and whose weights are in `home`.
 
         Raises `InvalidInput` where the run does not allow it.
         """
-        check.choice("attack", name, PRIVILEGED_ATTACKS)
+        check.choice("attack", name, attacks.PRIVILEGED_ATTACKS)
         if self.dataset.task == "regression":
             raise needs_classes(name)
         attack = self._build(name, home)
         return attack(predict, members=self.members, non_members=self.non_members)
 
     @property
-    def members(self) -> Examples:
+    def members(self) -> attacks.Examples:
         """The training records."""
         return self.dataset.x_train, self.dataset.y_train
 
     @property
-    def non_members(self) -> Examples:
+    def non_members(self) -> attacks.Examples:
         """Half of the held-out records."""
         return self._held_out(0)
 
     @property
-    def public(self) -> Examples:
+    def public(self) -> attacks.Examples:
         """The other half: the attacker's own records."""
         return self._held_out(1)
 
-    def _build(self, name: str, home: Path) -> Attack:
-        builders: dict[str, Callable[[], Attack]] = {
-            GradientNorm.name: lambda: GradientNorm(lambda examples: self._norms(examples, home)),
-            QuantileRegression.name: lambda: QuantileRegression(self.public),
-            LikelihoodRatioOnline.name: lambda: LikelihoodRatioOnline(self.references),
-            LikelihoodRatioOffline.name: lambda: LikelihoodRatioOffline(self.references),
-            RelativeMembership.name: lambda: RelativeMembership(self.references, self.public),
+    def _build(self, name: str, home: Path) -> attacks.Attack:
+        builders: dict[str, Callable[[], attacks.Attack]] = {
+            attacks.GradientNorm.name: lambda: attacks.GradientNorm(lambda examples: self._norms(examples, home)),
+            attacks.QuantileRegression.name: lambda: attacks.QuantileRegression(self.public),
+            attacks.LikelihoodRatioOnline.name: lambda: attacks.LikelihoodRatioOnline(self.references),
+            attacks.LikelihoodRatioOffline.name: lambda: attacks.LikelihoodRatioOffline(self.references),
+            attacks.RelativeMembership.name: lambda: attacks.RelativeMembership(self.references, self.public),
         }
         return builders[name]()
 
     @cached_property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> attacks.Recipe:
         """The run's own settings, with the noise multiplier of its card."""
         config = self.config
         card = open_run(self.folder).own_card  # What the run was really trained with, where it says so.
@@ -185,7 +168,7 @@ class PrivilegedAttacks:
         if not isinstance(noise, int | float):
             raise check.fail("noise", "the same at every step for attacks with shadow models", noise)
         shared = ("batch_size", "epochs", "learning_rate", "momentum", "clip_norm")
-        return Recipe(
+        return attacks.Recipe(
             **{name: getattr(config, name) for name in shared},
             hidden=config.hidden if config.model == "mlp" else (),
             optimizer=check.choice("optimizer", config.optimizer, ("adam", "sgd")),
@@ -193,15 +176,17 @@ class PrivilegedAttacks:
         )
 
     @cached_property
-    def references(self) -> References:
+    def references(self) -> attacks.References:
         """Shadow models on random halves of members and non-members, each record in half of them."""
         examples = joined(self.members, self.non_members)
-        included = half_splits(check.count("shadows", self.shadows, minimum=2), len(examples[1]))
+        included = attacks.half_splits(check.count("shadows", self.shadows, minimum=2), len(examples[1]))
         stack = self._train(examples, included, self.recipe, "references")
         return stack.references(included)
 
-    def _train(self, examples: Examples, included: np.ndarray, recipe: Recipe, name: str) -> Stack:
-        return train_stacked(
+    def _train(
+        self, examples: attacks.Examples, included: np.ndarray, recipe: attacks.Recipe, name: str
+    ) -> attacks.Stack:
+        return attacks.train_stacked(
             examples,
             included,
             recipe=recipe,
@@ -215,10 +200,12 @@ class PrivilegedAttacks:
         """A new network of the run with the initial weights of another seed."""
         return network_of(replace(self.config, init_seed=seed), self.dataset)
 
-    def _norms(self, examples: Examples, home: Path) -> np.ndarray:
+    def _norms(self, examples: attacks.Examples, home: Path) -> np.ndarray:
         """Gradient norms by the production path, so that they are those that training clipped."""
         if self.config.method != "gradient":
-            raise check.fail("attack", "another one for this run", GradientNorm.name, "It needs a network's weights.")
+            raise check.fail(
+                "attack", "another one for this run", attacks.GradientNorm.name, "It needs a network's weights."
+            )
         model = network_of(self.config, self.dataset)
         load_model(model, home / MODEL)
         clipped, loss = ClippedSum(model, FlatClip(self.config.clip_norm)), loss_of(self.dataset, self.config)
@@ -226,7 +213,7 @@ class PrivilegedAttacks:
         parts = [slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(labels), _ROWS_AT_ONCE)]
         return torch.cat([clipped(loss, inputs[rows], labels[rows])[1] for rows in parts]).double().numpy()
 
-    def _held_out(self, half: int) -> Examples:
+    def _held_out(self, half: int) -> attacks.Examples:
         labels = self.dataset.y_test
         if len(labels) < 4:
             raise check.fail("held-out records", "four at least to attack with half of them", len(labels))
@@ -235,5 +222,5 @@ class PrivilegedAttacks:
         return _part((self.dataset.x_test, labels), rows)
 
 
-def _part(examples: Examples, rows: np.ndarray) -> Examples:
+def _part(examples: attacks.Examples, rows: np.ndarray) -> attacks.Examples:
     return np.asarray(examples[0])[rows], np.asarray(examples[1])[rows]

@@ -25,6 +25,7 @@ from tacit.locking import locked, remove_lock
 from tacit.noise import compiled
 from tacit.reports import Card, coarse_seconds, write_card
 from tacit.reports.words import least_epsilon
+from tacit.runs import held_out, run_signature
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import calibration_of, constant_test, decision_metrics, metric_of
@@ -32,18 +33,6 @@ from tacit.runs.default_evidence import StepClock, canary_evidence, record_power
 from tacit.runs.features import featured
 from tacit.runs.folders import write_statement
 from tacit.runs.followers import join
-from tacit.runs.held_out import (
-    SWITCH,
-    NoisyResult,
-    check_declared,
-    measured_exactly,
-    noisy_result,
-    not_measured,
-    planned_cost,
-    public_test,
-    set_aside_of,
-    told_exactly,
-)
 from tacit.runs.methods import Job, choose_method, method_of
 from tacit.runs.methods.base import Method, Predict, Progress
 from tacit.runs.open_run import check_texts, open_run
@@ -51,20 +40,6 @@ from tacit.runs.prediction import write_preprocessing
 from tacit.runs.privileged_attacks import attack_model
 from tacit.runs.resumption import SavedLedger, keep_trained, trained_model
 from tacit.runs.run_budget import NONE, UNTRACKED, RunBudget, read_budget
-from tacit.runs.run_signature import (
-    CARD,
-    CHECKPOINT,
-    FEATURES,
-    LEDGER,
-    MODEL,
-    PAGE,
-    SEARCH,
-    TRAINED,
-    check_resumable,
-    digests_of,
-    origin_of_run,
-    sign_run,
-)
 from tacit.serialization import json_text, remove_parts, versions_of, write_text
 from tacit.signing import Origin
 from tacit.standing import Standing
@@ -158,11 +133,11 @@ def train_by(
     charged = charged if charged is not None else RunBudget.find(config, None, goes_on=resume)
     charged.recognise(config, dataset)
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    unsigned = check_resumable(folder) if resume else ""
+    unsigned = run_signature.check_resumable(folder) if resume else ""
     dataset = featured(config, dataset, folder, on_progress)
     if resume and not method.resumable:
         raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
-    sign = partial(sign_run, folder, config.model)
+    sign = partial(run_signature.sign_run, folder, config.model)
     ledger = Ledger(relation=config.relation)
     if method.saves_releases:
         path = folder / "ledger.json"
@@ -170,16 +145,16 @@ def train_by(
     _begin(ledger, config, dataset, charged)
     if unsigned:
         ledger.mark_unsafe(f"unsafe_run: {unsigned}", Standing.CLAIMED)
-    aside = None if method.divides_records else set_aside_of(config, dataset, folder, again=resume)
+    aside = None if method.divides_records else held_out.set_aside_of(config, dataset, folder, again=resume)
     dataset = dataset if aside is None else aside.training
-    shown, holdout = measured_exactly(config), None if aside is None else aside.holdout
+    shown, holdout = held_out.measured_exactly(config), None if aside is None else aside.holdout
     given = {"measures_test": shown, "holdout": holdout}
     job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign, charged.cover, **given)
     method.check(job)
     if not method.takes_weights() and (config.class_weights or dataset.weights is not None):
         hint = "It would train without the weights."
         raise check.fail("method", "gradient, objective or output for weighted records or classes", config.method, hint)
-    check_declared(config)
+    held_out.check_declared(config)
     # What no reader of the run would take.
     check_texts("the configuration", config.settings())
     check_texts("the data set", {"name": dataset.name, "classes": dataset.classes, "features": dataset.feature_names})
@@ -211,7 +186,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     config, dataset, folder, on_progress = job.config, job.dataset, job.folder, job.on_progress
     remove_parts(folder)
     seen = job.resume and (folder / "card.json").exists()
-    planned = planned_cost(config, dataset, "record" if dataset.units is None else "user")
+    planned = held_out.planned_cost(config, dataset, "record" if dataset.units is None else "user")
     if planned is not None:
         charged.cover(planned)
     if job.resume:
@@ -221,7 +196,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     else:
         write_text(folder / "config.json", json_text(config.settings()))
         if dataset.features is not None:
-            save_model(dataset.features, folder / FEATURES)
+            save_model(dataset.features, folder / run_signature.FEATURES)
         job.sign()
     with job.ledger.planned():  # The configuration was there before the first release.
         clock, began = StepClock(on_progress), time.perf_counter()
@@ -244,7 +219,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     audits = attack_model(config, dataset, trained.predict, claim, on_progress)
     power = record_power(job, method, least_epsilon(answers.results), nonprivate, trained_in)
     predicted = trained.predict(dataset.x_test)
-    found, held_out = _test_metrics(job, predicted, answers, charged=charged, seen=seen)
+    found, told = _test_metrics(job, predicted, answers, charged=charged, seen=seen)
     card = Card(
         dataset=dataset.name,
         model=trained.model,
@@ -257,7 +232,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
             **found,
             **trained.metrics,
         },
-        held_out=held_out,
+        held_out=told,
         calibration=calibration_of(dataset, predicted) if job.measures_test else (),
         account=answers,
         ledger=job.ledger,
@@ -280,9 +255,13 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         about=config.section("statement").about(dataset.name),
     )
     write_preprocessing(folder, config, dataset)
-    others = {name: digest for name, digest in digests_of(folder).items() if name not in (CARD, PAGE)}
+    others = {
+        name: digest
+        for name, digest in run_signature.digests_of(folder).items()
+        if name not in (run_signature.CARD, run_signature.PAGE)
+    }
     write_card(card, folder, digests=others)
-    sign_run(folder, config.model)
+    run_signature.sign_run(folder, config.model)
     _remove_states(folder)
     if "statement" in config.sections:
         _state(folder)
@@ -313,15 +292,15 @@ def _test_metrics(
     if job.measures_test:
         exact = metric_of(dataset)(predicted, dataset.y_test)
         further = {"constant_test": constant_test(dataset), **decision_metrics(dataset, predicted)}
-        return {"test": exact, **further}, told_exactly(config)
+        return {"test": exact, **further}, held_out.told_exactly(config)
     if charged.dataset is not None and config.test_epsilon is None:
-        result: NoisyResult | str = "a run that a registry is charged for measures them at a test_epsilon only"
+        result: held_out.NoisyResult | str = "a run that a registry is charged for measures them at a test_epsilon only"
     elif seen:
         result = "an earlier attempt of this run may have shown their result"
     else:
-        result = noisy_result(config, dataset, predicted, answers, job.ledger)
+        result = held_out.noisy_result(config, dataset, predicted, answers, job.ledger)
     if isinstance(result, str):
-        return {"test": None}, not_measured(result)
+        return {"test": None}, held_out.not_measured(result)
     return {"test": result.value}, dict(result.told)
 
 
@@ -353,11 +332,13 @@ def resume(
     if opened.state == "finished":
         _tidy(folder)
         raise check.fail("RUN", "the folder of a run that was stopped", str(folder), "This one is finished.")
-    written = (folder / LEDGER).exists() or LEDGER in opened.seal.files
+    written = (folder / run_signature.LEDGER).exists() or run_signature.LEDGER in opened.seal.files
     keeps = method_of(config).keeps_checkpoints
-    lacking = [CHECKPOINT] if keeps and not (folder / CHECKPOINT).exists() else []
+    lacking = [run_signature.CHECKPOINT] if keeps and not (folder / run_signature.CHECKPOINT).exists() else []
     lacking += [] if (folder / "ledger.json").exists() else ["ledger.json"]
-    begun = [name for name in lacking if name == CHECKPOINT or not (folder / CHECKPOINT).exists()]
+    begun = [
+        name for name in lacking if name == run_signature.CHECKPOINT or not (folder / run_signature.CHECKPOINT).exists()
+    ]
     if written and begun:
         hint = "Without it nothing tells what was spent. Start anew in another folder."
         raise check.fail("RUN", f"the folder of a run with its {begun[0]}", str(folder), hint)
@@ -368,21 +349,24 @@ def resume(
 
 def _tidy(folder: Path) -> None:
     """Remove what a finished run has left that was killed right after it signed its card."""
-    if origin_of_run(folder).signature is Origin.OWN:
+    if run_signature.origin_of_run(folder).signature is Origin.OWN:
         with locked("RUN", folder):
             remove_parts(folder)
             _remove_states(folder)
 
 
 def _remove_states(folder: Path) -> None:
-    for name in (CHECKPOINT, TRAINED, SEARCH):
+    for name in (run_signature.CHECKPOINT, run_signature.TRAINED, run_signature.SEARCH):
         (folder / name).unlink(missing_ok=True)
-    remove_lock(folder / CHECKPOINT)
+    remove_lock(folder / run_signature.CHECKPOINT)
 
 
 def _check_free(folder: Path) -> None:
     """A run writes over no other: half of each would be left if it were killed."""
-    if any((folder / name).exists() for name in ("ledger.json", MODEL, "card.json", CHECKPOINT, SEARCH)):
+    if any(
+        (folder / name).exists()
+        for name in ("ledger.json", run_signature.MODEL, "card.json", run_signature.CHECKPOINT, run_signature.SEARCH)
+    ):
         hint = "Give another one, or go on with a run that was stopped by --resume."
         raise check.fail("out", "a folder without a run", str(folder), hint)
 
@@ -398,8 +382,8 @@ def _begin(ledger: Ledger, config: Config, dataset: Dataset, charged: RunBudget)
         ledger.assume(dataset.features.sentence)
     if config.unsafe_delta:
         ledger.mark_unsafe("unsafe_delta")
-    if config.unsafe_test_metrics and not public_test(config):
-        ledger.mark_unsafe(SWITCH)
+    if config.unsafe_test_metrics and not held_out.public_test(config):
+        ledger.mark_unsafe(held_out.SWITCH)
     ledger.assume("Test results, attacks and any choice of settings made by looking at them are outside the guarantee.")
     # A registered data set was prepared before it was published; whoever reads an own table can declare the rest.
     for leak in dataset.leaks:

@@ -46,6 +46,8 @@ SIGNED = (CONFIG, LEDGER, CARD, PAGE, EXECUTION, MODEL, PREPROCESSING, BUDGET, V
 """The files of a run that its signature covers, those of them that are there."""
 STATEMENT = "statement.json"
 """The privacy statement of a run, which anybody can check by itself."""
+TABLES = (CONFIG, LEDGER, CARD, EXECUTION, PREPROCESSING, BUDGET, VALIDATION, TRAINED)
+"""The JSON files of a run."""
 LATER = {"audit": ("audit.json", "audit.html"), "statement": (STATEMENT,)}
 """What later commands add to a finished run, each with a seal of its own beside it."""
 

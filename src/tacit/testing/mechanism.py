@@ -14,19 +14,7 @@ from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import Compose, Laplace, Mechanism, alternatives
 from tacit.mechanisms.pairs import Pair
 from tacit.relation import Relation
-from tacit.testing.draws import (
-    ALLOWANCE,
-    MASS_ROUNDING,
-    BinnedLoss,
-    Draw,
-    Profile,
-    check_draws,
-    check_pair,
-    require,
-    require_close,
-    require_raises,
-    require_sorted,
-)
+from tacit.testing import draws
 from tacit.tradeoff.gaussian import gaussian_delta
 
 _ORDERS = np.array([1.25, 2.0, 3.5, 8.0, 32.0])  # Renyi orders: fractional and integer, moderate and large.
@@ -34,7 +22,7 @@ _EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 _DELTAS = (1e-9, 1e-5, 1e-2, 0.3)
 
 
-def check_mechanism(mechanism: Mechanism, *, draw: Draw | None = None, false_alarm: float = 1e-6) -> None:
+def check_mechanism(mechanism: Mechanism, *, draw: draws.Draw | None = None, false_alarm: float = 1e-6) -> None:
     """Check that a mechanism is one consistent statement about one randomised step.
 
     - Each relation: a facet answers with a valid number or raises `Refused`; replace-one never costs less than
@@ -71,12 +59,12 @@ def check_mechanism(mechanism: Mechanism, *, draw: Draw | None = None, false_ala
         _check_facets(mechanism, relation)
     _check_relations(mechanism)
     if draw is not None:
-        check_draws(draw, _profile(mechanism), false_alarm)
+        draws.check_draws(draw, _profile(mechanism), false_alarm)
 
 
 def _check_value_object(mechanism: Mechanism) -> None:
-    require(hash(mechanism) == hash(mechanism), f"{mechanism} must have a hash.")
-    require(str(mechanism), "a mechanism must have a text form.")
+    draws.require(hash(mechanism) == hash(mechanism), f"{mechanism} must have a hash.")
+    draws.require(str(mechanism), "a mechanism must have a text form.")
     for field in fields(mechanism):
         try:
             setattr(mechanism, field.name, getattr(mechanism, field.name))
@@ -90,7 +78,7 @@ def _check_json(mechanism: Mechanism) -> None:
         ledger = Ledger.of(composed)
         copy = Ledger.from_spec(json.loads(json.dumps(ledger.spec())))
         same = copy.mechanism == ledger.mechanism and copy.hash == ledger.hash
-        require(same, f"a ledger of {composed} must survive its JSON form; got {copy.mechanism}.")
+        draws.require(same, f"a ledger of {composed} must survive its JSON form; got {copy.mechanism}.")
 
 
 def _check_algebra(mechanism: Mechanism) -> None:
@@ -102,9 +90,10 @@ def _check_algebra(mechanism: Mechanism) -> None:
         ("(m + n) * 2 == m * 2 + n * 2", (mechanism + other) * 2, mechanism * 2 + other * 2),
     )
     for law, left, right in equalities:
-        require(left == right, f"composition must satisfy {law} for m = {mechanism}; got {left} and {right}.")
-    require_raises(InvalidInput, lambda: mechanism * 0, "zero runs of a mechanism", message="steps must be")
-    require_raises(InvalidInput, lambda: mechanism + 1, "a sum with a number", message="mechanism must be")  # type: ignore[operator]
+        draws.require(left == right, f"composition must satisfy {law} for m = {mechanism}; got {left} and {right}.")
+    draws.require_raises(InvalidInput, lambda: mechanism * 0, "zero runs of a mechanism", message="steps must be")
+    with_number = lambda: mechanism + 1  # type: ignore[operator]  # noqa: E731
+    draws.require_raises(InvalidInput, with_number, "a sum with a number", message="mechanism must be")
     for relation in Relation:
         for facet, read in _facets(relation).items():
             _check_additive(facet, read, relation, mechanism, other)
@@ -146,7 +135,7 @@ def _answer(read: Callable[[], np.ndarray]) -> np.ndarray | None:
 
 def _require_equal(got: np.ndarray, expected: np.ndarray, what: str) -> None:
     for one, other in zip(np.ravel(got), np.ravel(expected), strict=True):
-        require_close(float(one), float(other), what, relative=1e-9)
+        draws.require_close(float(one), float(other), what, relative=1e-9)
 
 
 def _check_relations(mechanism: Mechanism) -> None:
@@ -161,11 +150,13 @@ def _check_relations(mechanism: Mechanism) -> None:
         for relation in (Relation.ADD_REMOVE, Relation.ZERO_OUT):
             cost = costs[relation][name]
             if cost is not None and replaced is not None:
-                cheaper = np.any(replaced < cost * (1 - ALLOWANCE))
-                require(not cheaper, f"{name} of {mechanism} must not be less under replace_one than {relation.value}.")
+                cheaper = np.any(replaced < cost * (1 - draws.ALLOWANCE))
+                draws.require(
+                    not cheaper, f"{name} of {mechanism} must not be less under replace_one than {relation.value}."
+                )
     for part in _accountable(mechanism):
         known = any(_knows(part, relation) for relation in Relation)
-        require(known, f"{part} must know a facet under one relation at least.")
+        draws.require(known, f"{part} must know a facet under one relation at least.")
 
 
 def _accountable(mechanism: Mechanism) -> list[Mechanism]:
@@ -196,24 +187,24 @@ def _check_facets(mechanism: Mechanism, relation: Relation) -> None:
         values = _answer(lambda read=read: read(mechanism))
         if values is not None:
             valid = not np.isnan(values).any() and (values >= 0).all()
-            require(valid, f"{name} of {mechanism} under {relation.value} must be >= 0; got {values}.")
+            draws.require(valid, f"{name} of {mechanism} under {relation.value} must be >= 0; got {values}.")
     orders = _answer(lambda: mechanism.rdp(_ORDERS, relation))
     if orders is not None:
-        require(orders.shape == _ORDERS.shape, f"rdp must have the shape of the orders; got {orders.shape}.")
+        draws.require(orders.shape == _ORDERS.shape, f"rdp must have the shape of the orders; got {orders.shape}.")
     _check_epsilon_at(mechanism, relation)
     for pair in _pairs(mechanism, relation):
-        check_pair(pair)
-        for law in BinnedLoss.members(pair):
+        draws.check_pair(pair)
+        for law in draws.BinnedLoss.members(pair):
             _check_against_law(mechanism, relation, law)
 
 
 def _check_epsilon_at(mechanism: Mechanism, relation: Relation) -> None:
     answers = [_answer(lambda delta=delta: np.asarray(mechanism.epsilon_at(delta, relation))) for delta in _DELTAS]
     known = [float(answer) for answer in answers if answer is not None]
-    require_sorted(known, f"epsilon_at of {mechanism} at the deltas {_DELTAS}", decreasing=True)
+    draws.require_sorted(known, f"epsilon_at of {mechanism} at the deltas {_DELTAS}", decreasing=True)
 
 
-def _check_against_law(mechanism: Mechanism, relation: Relation, law: BinnedLoss) -> None:
+def _check_against_law(mechanism: Mechanism, relation: Relation, law: draws.BinnedLoss) -> None:
     where = f"of {mechanism} under {relation.value}"
     for name, bounds in (
         ("rdp", _answer(lambda: mechanism.rdp(_ORDERS, relation))),
@@ -222,34 +213,36 @@ def _check_against_law(mechanism: Mechanism, relation: Relation, law: BinnedLoss
         for order, bound in zip(_ORDERS, () if bounds is None else bounds, strict=bounds is not None):
             reached = law.renyi(float(order))
             sentence = f"{name} {where} at order {order} must be at least {reached}, which a pair reaches; got {bound}."
-            require(bound >= reached * (1 - ALLOWANCE) - MASS_ROUNDING, sentence)
+            draws.require(bound >= reached * (1 - draws.ALLOWANCE) - draws.MASS_ROUNDING, sentence)
     pure = _answer(lambda: np.asarray(mechanism.pure_epsilon(relation)))
     if pure is not None and math.isfinite(float(pure)):
-        _check_epsilon(law, float(pure) * (1 + ALLOWANCE), 0.0, f"pure_epsilon {where}")
+        _check_epsilon(law, float(pure) * (1 + draws.ALLOWANCE), 0.0, f"pure_epsilon {where}")
     for delta in _DELTAS:
         epsilon = _answer(lambda delta=delta: np.asarray(mechanism.epsilon_at(delta, relation)))
         if epsilon is not None and math.isfinite(float(epsilon)):
-            _check_epsilon(law, float(epsilon) * (1 + ALLOWANCE), delta, f"epsilon_at({delta}) {where}")
+            _check_epsilon(law, float(epsilon) * (1 + draws.ALLOWANCE), delta, f"epsilon_at({delta}) {where}")
     mu = _answer(lambda: np.asarray(mechanism.mu(relation)))
     if mu is not None and math.isfinite(float(mu)):
         for epsilon in _EPSILONS:
             got, exact = law.hockey_stick(epsilon)[0], gaussian_delta(epsilon, float(mu))
-            require_close(got, exact, f"delta({epsilon}) {where}, which is mu-GDP,", absolute=1e-11)
+            draws.require_close(got, exact, f"delta({epsilon}) {where}, which is mu-GDP,", absolute=1e-11)
 
 
-def _check_epsilon(law: BinnedLoss, epsilon: float, delta: float, what: str) -> None:
+def _check_epsilon(law: draws.BinnedLoss, epsilon: float, delta: float, what: str) -> None:
     if epsilon > 700.0:  # e^epsilon overflows.
         return
     reached = max(law.hockey_stick(epsilon))
-    allowed = delta * (1 + 1e-6) + MASS_ROUNDING * math.exp(min(epsilon, 20.0))
-    require(reached <= allowed, f"{what} = {epsilon} must leave a delta of at most {delta}; a pair reaches {reached}.")
+    allowed = delta * (1 + 1e-6) + draws.MASS_ROUNDING * math.exp(min(epsilon, 20.0))
+    draws.require(
+        reached <= allowed, f"{what} = {epsilon} must leave a delta of at most {delta}; a pair reaches {reached}."
+    )
 
 
-def _profile(mechanism: Mechanism) -> Profile:
+def _profile(mechanism: Mechanism) -> draws.Profile:
     """delta(epsilon) under add/remove: of the dominating pairs, else the smallest delta that a facet allows."""
     pairs = _pairs(mechanism, Relation.ADD_REMOVE)
     if pairs:
-        laws = [BinnedLoss(pair) for pair in pairs]
+        laws = [draws.BinnedLoss(pair) for pair in pairs]
         return lambda epsilon: max(value for law in laws for value in law.hockey_stick(epsilon))
     deltas = np.logspace(-12, 0, 200)
     epsilons = [float(mechanism.epsilon_at(float(delta), Relation.ADD_REMOVE)) for delta in deltas]

@@ -11,21 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from tacit.mechanisms import Mechanism
-from tacit.runs.builders import (
-    Answers,
-    clip_of,
-    evaluator,
-    loss_of,
-    network_of,
-    noise_of,
-    optimizer_of,
-    predictor,
-    sampling_of,
-    scheduler_of,
-    store_execution,
-    stream_of,
-    targets_of,
-)
+from tacit.runs import builders
 from tacit.runs.config import Config
 from tacit.runs.held_out import callbacks_of, told_of
 from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
@@ -63,7 +49,7 @@ class Gradient(Method[GradientSettings]):
 
     def units(self, job: Job) -> int:
         """The number of records, or of users where whole users are sampled."""
-        return sampling_of(job.config, job.dataset).units(len(job.dataset.y_train))
+        return builders.sampling_of(job.config, job.dataset).units(len(job.dataset.y_train))
 
     def train(self, job: Job) -> Trained:
         """Train by DP-SGD, accounting for every step."""
@@ -81,15 +67,15 @@ class Gradient(Method[GradientSettings]):
         def write_ahead(plan: Plan) -> None:
             # With private validation the whole plan is one entry of the ledger already.
             job.write_ahead(*(_remaining(plan, taken) if job.holdout is None else ()))
-            store_execution(job.folder, execution)
+            builders.store_execution(job.folder, execution)
 
         watched = Functions(write_ahead, lambda done, total: job.on_progress("private training", done, total))
         fitted = self._fitted(job, parts, watched)
         if fitted.execution is not None:
-            store_execution(job.folder, fitted.execution)
+            builders.store_execution(job.folder, fitted.execution)
         save_model(model, job.folder / MODEL)
         return Trained(
-            predict=predictor(model, job.dataset),
+            predict=builders.predictor(model, job.dataset),
             model=_described(config, model),
             algorithm=_ALGORITHMS[config.optimizer],
             settings=_settings(config, fitted.plan) | ({"stopped": fitted.stopped} if fitted.stopped else {}),
@@ -114,21 +100,21 @@ class Gradient(Method[GradientSettings]):
         return fit(
             model,
             dataset.x_train,
-            targets_of(dataset),
-            loss=loss_of(dataset, config),
+            builders.targets_of(dataset),
+            loss=builders.loss_of(dataset, config),
             optimizer=optimizer,
-            clipping=clip_of(config),
-            sampling=sampling_of(config, dataset),
+            clipping=builders.clip_of(config),
+            sampling=builders.sampling_of(config, dataset),
             noise=config.section("noise").correlation,
-            noise_multiplier=noise_of(config),
+            noise_multiplier=builders.noise_of(config),
             target=None if config.epsilon is None else Epsilon(config.epsilon, config.delta),
             batch_size=config.batch_size,
             public_size=config.public_size,
             epochs=config.epochs,
             delta=config.delta,
             ledger=job.ledger,
-            stream=stream_of(config),
-            evaluate=evaluator(dataset) if job.measures_test else None,
+            stream=builders.stream_of(config),
+            evaluate=builders.evaluator(dataset) if job.measures_test else None,
             holdout=job.holdout,
             callbacks=[
                 *watched,
@@ -157,31 +143,31 @@ class Gradient(Method[GradientSettings]):
         history = fit_nonprivate(
             model,
             dataset.x_train,
-            targets_of(dataset),
-            loss=loss_of(dataset, job.config),
+            builders.targets_of(dataset),
+            loss=builders.loss_of(dataset, job.config),
             optimizer=optimizer,
             sample_rate=self._sample_rate(job),
             epochs=job.config.epochs,
-            stream=stream_of(job.config),
-            evaluate=evaluator(dataset),
+            stream=builders.stream_of(job.config),
+            evaluate=builders.evaluator(dataset),
             scheduler=scheduler,
             scheduler_per="step",
             precision=job.config.precision,
             callbacks=[Functions(on_step=lambda done, total: job.on_progress("non-private baseline", done, total))],
         )
-        job.keep_baseline(predictor(model, dataset))
+        job.keep_baseline(builders.predictor(model, dataset))
         return history
 
     def load(self, job: Job) -> Predict:
         """The network of the run in `job.folder`."""
-        return predictor(self._stored(job), job.dataset)
+        return builders.predictor(self._stored(job), job.dataset)
 
     def module(self, job: Job) -> nn.Module:
         """The network of the run in `job.folder`, with its last step from scores to answers."""
-        return Answers(self._stored(job), job.dataset)
+        return builders.Answers(self._stored(job), job.dataset)
 
     def _stored(self, job: Job) -> nn.Module:
-        model = network_of(job.config, job.dataset)
+        model = builders.network_of(job.config, job.dataset)
         load_model(model, job.folder / MODEL)
         return model
 
@@ -189,10 +175,10 @@ class Gradient(Method[GradientSettings]):
         return job.config.batch_size / (job.config.public_size or self.units(job))
 
     def _parts(self, job: Job) -> tuple[nn.Module, Optimizer, LRScheduler | None]:
-        model = network_of(job.config, job.dataset)
-        optimizer = optimizer_of(job.config, model)
+        model = builders.network_of(job.config, job.dataset)
+        optimizer = builders.optimizer_of(job.config, model)
         steps = resolve_steps(self._sample_rate(job), None, job.config.epochs)
-        return model, optimizer, scheduler_of(job.config, optimizer, steps)
+        return model, optimizer, builders.scheduler_of(job.config, optimizer, steps)
 
 
 def _without_privacy(job: Job) -> Job:
