@@ -8,25 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tacit import check
+from tacit import check, mechanisms
 from tacit.accounting import Ledger
 from tacit.audit import AllocationLikelihoodRatio, GroupedLikelihoodRatio, LikelihoodRatio
 from tacit.audit.canaries import Separated, separated
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
-from tacit.mechanisms import (
-    BalancedIteration,
-    BallsAndBins,
-    CyclicAllocation,
-    CyclicPoisson,
-    Gaussian,
-    Mechanism,
-    MinSeparation,
-    Poisson,
-    RandomAllocation,
-    Strategy,
-    ToeplitzStrategy,
-)
 from tacit.noise import SeededStream
 from tacit.noise.correlated import CorrelatedNoise
 from tacit.relation import Relation
@@ -50,7 +37,7 @@ TAKES = (
 )
 _AGREEMENT = 1e-9  # relative; settings and ledger print the same double
 
-Allocated = BalancedIteration | RandomAllocation
+Allocated = mechanisms.BalancedIteration | mechanisms.RandomAllocation
 """Mechanisms whose records take part in a known number of steps, in secret ones."""
 
 
@@ -73,24 +60,24 @@ class Training:
     steps: int
     sampling: Sampling = field(default_factory=PoissonSampling)
     mechanism: Separated | Allocated | None = None
-    strategy: Strategy | None = None
+    strategy: mechanisms.Strategy | None = None
 
     @property
-    def noise(self) -> str | Strategy:
+    def noise(self) -> str | mechanisms.Strategy:
         """As `fit` takes it."""
         return "independent" if self.strategy is None else self.strategy
 
     @property
     def block(self) -> int | None:
         """Turns of a group in which each record has one; None where it is drawn at every turn by itself."""
-        return self.mechanism.steps_per_block if isinstance(self.mechanism, CyclicAllocation) else None
+        return self.mechanism.steps_per_block if isinstance(self.mechanism, mechanisms.CyclicAllocation) else None
 
     @property
     def allocation(self) -> tuple[int, int] | None:
         """(T, k) where every record is in k of every T steps, of no group; None otherwise."""
-        if isinstance(self.mechanism, BalancedIteration):
+        if isinstance(self.mechanism, mechanisms.BalancedIteration):
             return self.mechanism.iterations, self.mechanism.participations
-        return (self.mechanism.steps_per_epoch, 1) if isinstance(self.mechanism, RandomAllocation) else None
+        return (self.mechanism.steps_per_epoch, 1) if isinstance(self.mechanism, mechanisms.RandomAllocation) else None
 
     def observer(self, groups: Callable[[], np.ndarray]) -> Observer:
         """The likelihood ratio of canaries, whose group `groups` gives after the run."""
@@ -99,7 +86,7 @@ class Training:
         if isinstance(self.mechanism, Allocated):
             assert self.allocation is not None
             return AllocationLikelihoodRatio(self.noise_multiplier, *self.allocation)
-        strategy = self.strategy if self.strategy is not None else ToeplitzStrategy(self.steps, (1.0,))
+        strategy = self.strategy if self.strategy is not None else mechanisms.ToeplitzStrategy(self.steps, (1.0,))
         return GroupedLikelihoodRatio(self.mechanism, strategy, self.noise_multiplier, groups)
 
     def audited(self, affordable: int, wanted: int) -> Training:
@@ -112,7 +99,7 @@ class Training:
         first = max(1, min(affordable, wanted, self.steps // 2))
         if self.mechanism is None:
             return replace(self, steps=first)
-        if isinstance(self.mechanism, RandomAllocation):
+        if isinstance(self.mechanism, mechanisms.RandomAllocation):
             epoch = self.mechanism.steps_per_epoch
             return replace(self, steps=epoch * max(1, first // epoch))
         return self
@@ -195,7 +182,7 @@ def check_settings(config: Config, dataset: Dataset, card: Mapping[str, Any], tr
 
 def _drawn_at(training: Training, sample_rate: Any) -> Any:
     """The rate at which batches are drawn where `sample_rate` was asked for: whole turns or bins round it down."""
-    if not isinstance(sample_rate, int | float) or isinstance(training.mechanism, CyclicPoisson | None):
+    if not isinstance(sample_rate, int | float) or isinstance(training.mechanism, mechanisms.CyclicPoisson | None):
         return sample_rate
     if isinstance(training.sampling, BalancedIterationSampling):
         return training.sampling.participations(sample_rate) / training.steps
@@ -208,39 +195,43 @@ def _drawn_at(training: Training, sample_rate: Any) -> Any:
     return 1 / (training.sampling.groups * training.sampling.steps_per_block(sample_rate))
 
 
-def _training(mechanism: Mechanism, steps: int) -> Training | None:
+def _training(mechanism: mechanisms.Mechanism, steps: int) -> Training | None:
     """`steps` of `mechanism`; None unless it is Gaussian noise on a Poisson sample, `Allocated` or of groups."""
     apart = separated(mechanism)
     if apart is not None:
         return _of_groups(apart, steps)
-    known = isinstance(mechanism, Poisson | Allocated)
+    known = isinstance(mechanism, mechanisms.Poisson | Allocated)
     base = mechanism.base if known else mechanism
     # The law of a kind of Gaussian may be another one.
-    if not isinstance(base, Gaussian) or type(base) is not Gaussian or not base.noise_multiplier > 0:
+    if (
+        not isinstance(base, mechanisms.Gaussian)
+        or type(base) is not mechanisms.Gaussian
+        or not base.noise_multiplier > 0
+    ):
         return None
     noise = base.noise_multiplier
-    if isinstance(mechanism, RandomAllocation):
+    if isinstance(mechanism, mechanisms.RandomAllocation):
         return Training(noise, 1 / mechanism.steps_per_epoch, steps, RandomAllocationSampling(), mechanism)
-    if isinstance(mechanism, BalancedIteration):
+    if isinstance(mechanism, mechanisms.BalancedIteration):
         if steps != mechanism.iterations:
             return None
         sampling = BalancedIterationSampling(iterations=steps)
         return Training(noise, mechanism.participations / steps, steps, sampling, mechanism)
-    return Training(noise, mechanism.sample_rate if isinstance(mechanism, Poisson) else 1.0, steps)
+    return Training(noise, mechanism.sample_rate if isinstance(mechanism, mechanisms.Poisson) else 1.0, steps)
 
 
 def _of_groups(apart: Separated, steps: int) -> Training | None:
     """`steps` of a mechanism whose records take part in the steps of one group alone."""
-    if isinstance(apart, BallsAndBins):
-        assert isinstance(apart.base, Gaussian)
+    if isinstance(apart, mechanisms.BallsAndBins):
+        assert isinstance(apart.base, mechanisms.Gaussian)
         return Training(apart.base.noise_multiplier, 1 / apart.steps_per_epoch, steps, BallsAndBinsSampling(), apart)
     base = apart.base
     if steps != base.strategy.iterations:
         return None
     strategy = base.strategy if base.strategy.bands > 1 else None
-    if isinstance(apart, MinSeparation):
+    if isinstance(apart, mechanisms.MinSeparation):
         rate, sampling = 1 / apart.separation, BallsAndBinsSampling()
-    elif isinstance(apart, CyclicPoisson):
+    elif isinstance(apart, mechanisms.CyclicPoisson):
         rate, sampling = apart.sample_rate / apart.groups, CyclicPoissonSampling(apart.groups)
     else:
         rate = 1 / (apart.groups * apart.steps_per_block)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
-from tacit import check, models
+from tacit import check, models, sampling
 from tacit.clipping import Clip, clip_from_spec
 from tacit.data import Dataset, load
 from tacit.data.image_folder import image_folder
@@ -28,14 +28,6 @@ from tacit.runs.config import Config
 from tacit.runs.decision_metrics import metric_of
 from tacit.runs.open_run import open_run
 from tacit.runs.run_signature import CONFIG, EXECUTION
-from tacit.sampling import (
-    CyclicAllocationSampling,
-    CyclicPoissonSampling,
-    GroupedPoissonSampling,
-    Sampling,
-    TruncatedPoissonSampling,
-)
-from tacit.sampling import sampling_of as named_sampling
 from tacit.serialization import json_text, write_text
 from tacit.training import plan_options
 from tacit.training.execution_record import ExecutionRecord
@@ -173,21 +165,24 @@ def clip_of(config: Config) -> Clip:
     return clip_from_spec({"type": section.type} | norm | section.given())
 
 
-def sampling_of(config: Config, dataset: Dataset) -> Sampling:
+def sampling_of(config: Config, dataset: Dataset) -> sampling.Sampling:
     """The sampling of [sampling] for the training rows of `dataset`."""
     section = config.section("sampling")
     if section.cap is not None:
-        return TruncatedPoissonSampling(section.cap)
+        return sampling.TruncatedPoissonSampling(section.cap)
     if section.users is not None and dataset.units is not None:
-        return GroupedPoissonSampling(dataset.units, average=bool(section.average))
+        return sampling.GroupedPoissonSampling(dataset.units, average=bool(section.average))
     if section.users is not None:
         names = dataset.feature_names or ()
         column = check.choice("users of [sampling]", section.users, names)
-        return GroupedPoissonSampling(dataset.x_train[:, names.index(column)], average=bool(section.average))
+        return sampling.GroupedPoissonSampling(dataset.x_train[:, names.index(column)], average=bool(section.average))
     if section.groups is not None:
-        kinds = {"cyclic_poisson": CyclicPoissonSampling, "cyclic_allocation": CyclicAllocationSampling}
+        kinds = {
+            "cyclic_poisson": sampling.CyclicPoissonSampling,
+            "cyclic_allocation": sampling.CyclicAllocationSampling,
+        }
         return kinds[section.type](section.groups)
-    return named_sampling(section.type)
+    return sampling.sampling_of(section.type)
 
 
 def noise_of(config: Config) -> plan_options.Noise | None:

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom, chi2
 
-from tacit import check
+from tacit import check, mechanisms
 from tacit.accounting import accountant
 from tacit.errors import InvalidInput, Refused, TrainingMisuse
-from tacit.mechanisms import (
-    FixedSize,
-    Gaussian,
-    MatrixGaussian,
-    Mechanism,
-    Poisson,
-    RandomAllocation,
-    Shuffled,
-    ToeplitzStrategy,
-    TruncatedPoisson,
-)
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.sampling import Batch, Sampler, Sampling
@@ -34,7 +22,7 @@ _BATCHES = 3000  # Enough that the chi-square approximation holds down to the ta
 _RUN = 10  # Steps of a run where each record is in a number of them that is fixed.
 _LEAST_EXPECTED = 10.0  # Expected count of a cell of a chi-square test; smaller cells are merged.
 _LAWS = 4  # Chi-square tests of one check.
-Law = Callable[[Mechanism, NDArray[np.bool_], float], None]
+Law = Callable[[mechanisms.Mechanism, NDArray[np.bool_], float], None]
 """(mechanism, which unit was in which batch, false-alarm probability); raises `AssertionError` for another law."""
 
 
@@ -82,17 +70,17 @@ def check_sampler(
     sampling = sampling.for_steps(_RUN)
     drawn = _draw(sampling.sampler(records, sample_rate, SeededStream(seed)), _BATCHES, owners)
     # Of bins that are kept over all batches: so much noise that their whole run has an exact account.
-    run = MatrixGaussian(50.0, ToeplitzStrategy(_RUN if sampling.whole_run else _BATCHES, (1.0,)))
-    base = run if sampling.separates or sampling.whole_run else Gaussian(1.0)
+    run = mechanisms.MatrixGaussian(50.0, mechanisms.ToeplitzStrategy(_RUN if sampling.whole_run else _BATCHES, (1.0,)))
+    base = run if sampling.separates or sampling.whole_run else mechanisms.Gaussian(1.0)
     mechanism = sampling.mechanism(base, records, sample_rate)
     _check_mechanism(sampling, mechanism, records, sample_rate)
     if law is not None:
         law(mechanism, drawn, false_alarm)
-    elif isinstance(mechanism, Shuffled):
+    elif isinstance(mechanism, mechanisms.Shuffled):
         sizes = np.full(-(-records // mechanism.batch_size), mechanism.batch_size)
         sizes[-1] = records - sizes[:-1].sum()
         _check_passes(sizes / records, drawn, false_alarm)
-    elif base is run or isinstance(mechanism, RandomAllocation):
+    elif base is run or isinstance(mechanism, mechanisms.RandomAllocation):
         raise check.fail("law", "given for batches that depend on each other", str(mechanism))
     else:
         _check_law(mechanism, drawn, sample_rate, false_alarm)
@@ -131,7 +119,9 @@ def _check_batch(batch: Batch, owners: NDArray[np.int64], sizes: NDArray[np.int6
         require(one_to_one, "owners of a batch must number its units one to one.")
 
 
-def _check_law(mechanism: Mechanism, drawn: NDArray[np.bool_], sample_rate: float, false_alarm: float) -> None:
+def _check_law(
+    mechanism: mechanisms.Mechanism, drawn: NDArray[np.bool_], sample_rate: float, false_alarm: float
+) -> None:
     batches, units = drawn.shape
     sizes = drawn.sum(axis=1)
     law = _law_of_size(mechanism, units, sample_rate)
@@ -159,15 +149,15 @@ def _check_law(mechanism: Mechanism, drawn: NDArray[np.bool_], sample_rate: floa
     require(abs(pairs - expected) <= allowed * deviation + 1e-9, sentence)
 
 
-def _law_of_size(mechanism: Mechanism, units: int, sample_rate: float) -> NDArray[np.float64] | None:
+def _law_of_size(mechanism: mechanisms.Mechanism, units: int, sample_rate: float) -> NDArray[np.float64] | None:
     """The probabilities of the sizes 0..units, where the mechanism determines them."""
     support = np.arange(units + 1)
-    if isinstance(mechanism, FixedSize):
+    if isinstance(mechanism, mechanisms.FixedSize):
         return (support == mechanism.batch_size).astype(float)
     whole = binom.pmf(support, units, sample_rate)
-    if isinstance(mechanism, Poisson):
+    if isinstance(mechanism, mechanisms.Poisson):
         return whole
-    if isinstance(mechanism, TruncatedPoisson):
+    if isinstance(mechanism, mechanisms.TruncatedPoisson):
         kept = np.where(support <= mechanism.cap, whole, 0.0)
         kept[min(mechanism.cap, units)] += whole[mechanism.cap + 1 :].sum()
         return kept
@@ -178,15 +168,7 @@ def _check_sizes(sizes: NDArray[np.int64], law: NDArray[np.float64], false_alarm
     counts = np.bincount(sizes, minlength=len(law))
     impossible = counts[law == 0].sum()
     require(not impossible, f"batches must have a size that the mechanism allows; {impossible} have not.")
-    cells = _merged(counts, law * len(sizes))
-    if len(cells) < 2:
-        return
-    statistic = sum((got - expected) ** 2 / expected for got, expected in cells)
-    limit = float(chi2.isf(false_alarm / _LAWS, len(cells) - 1))
-    sentence = (
-        f"sizes of batches must follow the law of the mechanism: chi-square at most {limit:.1f}; got {statistic:.1f}."
-    )
-    require(statistic <= limit, sentence)
+    _require_law(counts, law, "sizes of batches", false_alarm)
 
 
 def _merged(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> list[tuple[float, float]]:
@@ -216,27 +198,28 @@ def _check_passes(law: NDArray[np.float64], drawn: NDArray[np.bool_], false_alar
     """Every pass holds each unit once; a unit is in each batch of a pass with the probability that `law` gives."""
     passes = _passes(len(law), drawn)
     require((passes.sum(axis=1) == 1).all(), "every pass must hold each record exactly once.")
-    places = Counter(passes[:, :, 0].argmax(axis=1).tolist())
-    _require_law([places[place] for place in range(len(law))], law, "places in a pass", false_alarm)
+    places = np.bincount(passes[:, :, 0].argmax(axis=1), minlength=len(law))
+    _require_law(places, law, "places in a pass", false_alarm)
 
 
 def _passes(length: int, drawn: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return drawn[: len(drawn) // length * length].reshape(-1, length, drawn.shape[1])
 
 
-def _require_law(counts: list[int], law: NDArray[np.float64], what: str, false_alarm: float) -> None:
-    cells = _merged(np.array(counts), law * sum(counts))
+def _require_law(counts: ArrayLike, law: NDArray[np.float64], what: str, false_alarm: float) -> None:
+    cells = _merged(np.asarray(counts), law * np.sum(counts))
+    if len(cells) < 2:
+        return
     statistic = sum((got - expected) ** 2 / expected for got, expected in cells)
-    limit = float(chi2.isf(false_alarm / _LAWS, max(len(cells) - 1, 1)))
-    require(
-        statistic <= limit, f"{what} must follow the mechanism: chi-square at most {limit:.1f}; got {statistic:.1f}."
-    )
+    limit = float(chi2.isf(false_alarm / _LAWS, len(cells) - 1))
+    sentence = f"{what} must follow the law of the mechanism: chi-square at most {limit:.1f}; got {statistic:.1f}."
+    require(statistic <= limit, sentence)
 
 
-def _check_mechanism(sampling: Sampling, mechanism: Mechanism, records: int, sample_rate: float) -> None:
-    if isinstance(mechanism, Poisson | TruncatedPoisson):
+def _check_mechanism(sampling: Sampling, mechanism: mechanisms.Mechanism, records: int, sample_rate: float) -> None:
+    if isinstance(mechanism, mechanisms.Poisson | mechanisms.TruncatedPoisson):
         require_close(mechanism.sample_rate, sample_rate, "the sampling rate of the mechanism")
-    if isinstance(mechanism, FixedSize | Shuffled):
+    if isinstance(mechanism, mechanisms.FixedSize | mechanisms.Shuffled):
         require_close(mechanism.batch_size / mechanism.records, sample_rate, "the fraction of the mechanism")
     for relation in Relation:
         if relation not in sampling.relations:
