@@ -14,7 +14,7 @@ import os
 import shutil
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -221,25 +221,30 @@ def computed(
         key.update(name.encode() + value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     key.update(np.ascontiguousarray(rows).data)
     path = folder() / f"{key.hexdigest()[:40]}.npy"
+    return kept(path, (len(rows), features.width), lambda: _blocks(features, rows, on_progress))
+
+
+def kept(path: Path, shape: tuple[int, ...], blocks: Callable[[], Iterable[np.ndarray]]) -> np.ndarray:
+    """The float32 array in the file `path`, mapped into memory; computed where it is missing or was changed.
+
+    A second process waits for the first one that computes it.
+
+    Args:
+        path: of the file.
+        shape: of the array.
+        blocks: computes the array, some rows at a time.
+    """
     lock = Lock(path)
     held = lock.take(_PATIENCE)
     try:
-        found = kept(path, (len(rows), features.width))
-        if found is not None:
-            return found
-        return _written(path, features, rows, on_progress)
+        found = _read(path, shape)
+        return _written(path, shape, blocks) if found is None else found
     finally:
         if held:
             lock.give_back()
 
 
-def kept(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
-    """The array in the file `path`, mapped into memory; None where it is missing, of another shape or changed.
-
-    Args:
-        path: of a file that `seal` was called on.
-        shape: expected.
-    """
+def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
     try:
         known = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         array = np.load(path, mmap_mode="c", allow_pickle=False)
@@ -250,40 +255,34 @@ def kept(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
     return array
 
 
-def seal(path: Path) -> None:
-    """Write the digest of the file beside it."""
-    path.chmod(0o600)
-    serialization.write_text(path.with_suffix(".json"), json.dumps({"sha256": _digest(path)}))
-
-
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _written(path: Path, features: PublicFeatures, rows: np.ndarray, on_progress: Progress) -> np.ndarray:
-    """Compute the features into a new file; into memory where that cannot be written."""
-    part, shape = path.with_suffix(f".{os.getpid()}.part"), (len(rows), features.width)
+def _written(path: Path, shape: tuple[int, ...], blocks: Callable[[], Iterable[np.ndarray]]) -> np.ndarray:
+    """Compute the array into a new file with its digest beside it; into memory where that cannot be written."""
+    part = path.with_suffix(f".{os.getpid()}.part")
     try:
         if shutil.disk_usage(path.parent).free < 4 * np.prod(shape) + 2**20:
             raise OSError("no room")
         with part.open("xb") as file:
             os.chmod(part, 0o600)
             np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
-            for block in _blocks(features, rows, on_progress):
+            for block in blocks():
                 file.write(block.tobytes())
         part.replace(path)
-        seal(path)
+        serialization.write_text(path.with_suffix(".json"), json.dumps({"sha256": _digest(path)}))
         return np.load(path, mmap_mode="c", allow_pickle=False)
     except OSError as error:
         told = f"features are not kept in the cache ({error}); they stay in memory and are computed again next time."
         warnings.warn(told, PrivacyWarning, stacklevel=4)
-        return np.concatenate(list(_blocks(features, rows, on_progress)))
+        return np.concatenate(list(blocks()))
     finally:
         part.unlink(missing_ok=True)
 
 
-def _blocks(features: PublicFeatures, rows: np.ndarray, on_progress: Progress):
+def _blocks(features: PublicFeatures, rows: np.ndarray, on_progress: Progress) -> Iterator[np.ndarray]:
     for start in range(0, len(rows), _KEPT_AT_ONCE):
         yield features.of(rows[start : start + _KEPT_AT_ONCE])
         on_progress("features", min(start + _KEPT_AT_ONCE, len(rows)), len(rows))

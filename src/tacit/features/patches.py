@@ -8,7 +8,6 @@ Drawings: pictures of discs, polygons and strokes that nobody took, made from a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit import check
-from tacit.features.base import ImageFeatures, PublicFeatures, Shape, folder, image_shape, images_of, kept, seal
+from tacit.features.base import ImageFeatures, PublicFeatures, Shape, folder, image_shape, images_of, kept
 
 _SIDE = 6
 _DRAWINGS, _SAMPLED = 4000, 200_000
@@ -271,14 +270,7 @@ class SyntheticWhitening(PublicFeatures):
         if not self.made:
             shape = (self.dimensions + 1, self.features.width)
             path = folder() / f"{self.key()[:40]}.npy"
-            found = kept(path, shape)
-            if found is None:
-                found = self._computed(on_progress or (lambda stage, done, total: None))
-                with suppress(OSError):  # Without room it is computed again.
-                    part = path.with_suffix(".part.npy")
-                    np.save(part, found)
-                    part.replace(path)
-                    seal(path)
+            found = kept(path, shape, lambda: [self._computed(on_progress or (lambda stage, done, total: None))])
             self.mean.copy_(torch.from_numpy(found[0].copy()))
             self.matrix.copy_(torch.from_numpy(found[1:].copy()))
             self.made.fill_(True)
