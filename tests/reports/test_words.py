@@ -140,3 +140,26 @@ def test_declarations_stand_in_their_own_words():
         "declared": "one row is one patient",
         "assumed": "nothing",
     }
+
+
+@pytest.mark.parametrize(
+    ("power", "told", "red"),
+    [
+        ({}, "what it finds in broken copies could not be measured: one more training, up to 32.0 s.", False),
+        (
+            {"plain": 0.5},
+            "in a copy plain it finds ε ≥ 0.5; what it finds in a further broken copy could not be measured: one more "
+            "training, up to 32.0 s. It could not have refuted the claim.",
+            True,
+        ),
+        (
+            {"plain": 9.0, "leaky": 8.0},
+            "in a copy plain it finds ε ≥ 9; in a copy leaky it finds ε ≥ 8. It could have refuted the claim.",
+            False,
+        ),
+    ],
+)
+def test_the_power_of_an_attack_is_a_number_or_the_time_that_it_would_take(power, told, red):
+    found = audit(0.0)
+    results = account(Ledger.of(Gaussian(4.0)), delta=1e-5, accountants=["pld"]).results
+    assert words.powers([found], {found.attack: power}, results, 32.0) == [(f"{found.attack}: {told}", red)]

@@ -60,6 +60,7 @@ class Card:
         versions: of the programs that ran.
         wall_seconds: from start to card, by `coarse_seconds`.
         evidence: what canaries in the first steps found; a sentence why there are none, "" where none were asked for.
+        training_seconds: of the private training, by `coarse_seconds`; 0 where it is not told.
         power: attack on records -> broken copy of the training in words -> the epsilon that it finds there.
         about: data, owner, contact, purpose, date and more, by the names of `tacit.statement.Subject`.
 
@@ -86,6 +87,7 @@ class Card:
     measure: str = "accuracy"
     about: Mapping[str, Any] = field(default_factory=dict)
     evidence: CanaryEvidence | str = ""
+    training_seconds: float = 0.0
     power: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -140,6 +142,7 @@ def card_table(card: Card) -> dict[str, Any]:
             "settings": dict(card.settings),
             "versions": dict(card.versions),
             "wall_seconds": card.wall_seconds,
+            "training_seconds": card.training_seconds,
         }
         | ledger_table(card.ledger)
     )
@@ -288,7 +291,7 @@ def _context(card: Card) -> dict[str, Any]:
 
 def _powers(card: Card) -> list[tuple[str, bool]]:
     """(sentence, whether it is red): whether each attack could have refuted the claim."""
-    rows = words.powers(card.audits, card.power, card.account.results, card.wall_seconds)
+    rows = words.powers(card.audits, card.power, card.account.results, card.training_seconds)
     if isinstance(card.evidence, str):
         return [*([(card.evidence, False)] if card.evidence else []), *rows]
     bad = card.evidence.refuted or not card.evidence.could_refute

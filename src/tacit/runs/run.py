@@ -252,6 +252,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         versions=_versions(),
         # How long a search took would tell how many trials it made.
         wall_seconds=0.0 if method.hides_time else coarse_seconds(time.perf_counter() - started),
+        training_seconds=0.0 if method.hides_time else coarse_seconds(trained_in),
         about=config.section("statement").about(dataset.name),
     )
     write_preprocessing(folder, config, dataset)
