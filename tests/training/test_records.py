@@ -13,6 +13,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 import tacit
 from tacit.errors import InvalidInput
+from tacit.opacus import PrivacyEngine
 from tacit.standing import Standing
 from tacit.training import fit, make_private
 from tacit.verification.records import repeated_records
@@ -143,6 +144,23 @@ def test_units_are_drawn_and_clipped_as_a_whole():
     assert result.ledger.unit == "user"
     with pytest.raises(InvalidInput, match="sampling must be left out with Records"):
         private(data, sampling="fixed_size")
+
+
+@pytest.mark.filterwarnings("ignore:Other runs of this process")
+def test_an_engine_of_opacus_draws_units_as_a_whole():
+    people, model, engine = np.arange(N) // 4, nn.Linear(3, 2), PrivacyEngine()
+    named = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
+    loader = DataLoader(tacit.Records((X, Y), units=people), batch_size=12)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    _, _, drawn = engine.make_private(module=model, optimizer=optimizer, data_loader=loader, **named)
+    assert engine.ledger.unit == "user"
+    for x, _ in drawn:
+        owners = [int((row == X).all(1).nonzero()) // 4 for row in x.as_subclass(torch.Tensor)]
+        assert all(owners.count(owner) == 4 for owner in owners)
+    other = nn.Linear(3, 2)
+    parts = {"module": other, "optimizer": torch.optim.SGD(other.parameters(), lr=0.1), "data_loader": loader}
+    with pytest.raises(InvalidInput, match="poisson_sampling must be True"):
+        PrivacyEngine().make_private(**parts, poisson_sampling=False, **named)
 
 
 class Own(list):

@@ -23,6 +23,7 @@ from tacit.sampling import sampling_of
 from tacit.training.loader import batches_in_a_pass, records_of
 from tacit.training.make_private import Private, make_private
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
+from tacit.training.records import with_units
 from tacit.training.run_file import NAME, RunFile
 
 Loss = Callable[[Any, Mapping[str, Any]], Tensor]
@@ -103,7 +104,7 @@ class PrivateTrainer(transformers.Trainer):
             collate = self._get_collator_with_removed_columns(collate, "training")
         size = self.args.per_device_train_batch_size
         self._records = DataLoader(dataset, batch_size=size, collate_fn=collate)  # type: ignore[arg-type]
-        options = self._privacy["options"]
+        options = with_units(self._privacy["options"], self._records)
         sampling, records = sampling_of(options.sampling), records_of(self._records)
         rate = options.sample_rate or min(1.0, size / (options.public_size or sampling.units(records)))
         return _Steps(batches_in_a_pass(sampling, records, rate))

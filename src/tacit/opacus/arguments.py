@@ -30,6 +30,7 @@ from tacit.sampling import Sampling, ShuffledSampling, sampling_of
 from tacit.standing import Standing
 from tacit.training.plan import Plan
 from tacit.training.plan_options import PlanOptions
+from tacit.training.records import with_units
 
 
 @dataclass(frozen=True)
@@ -297,10 +298,11 @@ class Arguments:
 
     def sampling(self) -> Sampling:
         """The sampling that is named, or shuffled batches with a warning about their privacy cost."""
+        drawn = with_units(self.options, self.data_loader).sampling
         if self.poisson_sampling:
-            return sampling_of(self.options.sampling)
-        if self.options.sampling != "poisson":
-            raise check.fail("poisson_sampling", f"True with sampling={self.options.sampling!r}", False)
+            return sampling_of(drawn)
+        if drawn != "poisson":
+            raise check.fail("poisson_sampling", f"True with sampling={drawn!r}", False)
         warnings.warn(
             "poisson_sampling=False trains on shuffled batches, which are accounted without amplification by sampling: "
             "every pass costs as much as one step on all records. Leave it True for far smaller an epsilon.",
