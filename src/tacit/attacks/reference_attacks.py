@@ -15,14 +15,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from tacit import check
-from tacit.attacks.base import (
-    LEAST_PROBABILITY,
-    Attack,
-    Examples,
-    Model,
-    label_probability,
-    logit_confidence,
-)
+from tacit.attacks import base
 from tacit.attacks.reference_models import References
 from tacit.attacks.threshold_attacks import (
     Entropy,
@@ -37,7 +30,7 @@ _LEAST_SPREAD = 1e-6  # keeps densities finite where all models agree
 _MODELS_FOR_OWN_VARIANCE = 64  # below, a variance for each record is too noisy (Carlini et al. 2022, Section VI)
 
 
-class LikelihoodRatioOnline(Attack):
+class LikelihoodRatioOnline(base.Attack):
     """Score log N(a; m_in, s_in) - log N(a; m_out, s_out), the logit confidence a against shadow models.
 
     m and s are the mean and spread over the shadow models that did and did not train on the record. Below 64 models
@@ -66,9 +59,9 @@ class LikelihoodRatioOnline(Attack):
             raise check.fail("included", "both true and false for every record", "a record on one side only")
         self.references = references
 
-    def score(self, model: Model, examples: Examples) -> np.ndarray:
+    def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
         """The log likelihood ratio of each example's confidence."""
-        known, answer = self.references.confidences(examples), logit_confidence(model, examples)
+        known, answer = self.references.confidences(examples), base.logit_confidence(model, examples)
         included = self.references.included
         return _log_density(answer, *_moments(known, included)) - _log_density(answer, *_moments(known, ~included))
 
@@ -77,7 +70,7 @@ class LikelihoodRatioOnline(Attack):
         return 0.0
 
 
-class LikelihoodRatioOffline(Attack):
+class LikelihoodRatioOffline(base.Attack):
     """Score -log P[N(m_out, s_out) >= a], the p-value of the confidence a under models without the record.
 
     A record is flagged iff that probability is at most `fpr`. Source: Carlini et al. 2022, equation 4.
@@ -106,9 +99,9 @@ class LikelihoodRatioOffline(Attack):
         self.references = references
         self.fpr = check.probability("fpr", fpr, open_low=True, open_high=True)
 
-    def score(self, model: Model, examples: Examples) -> np.ndarray:
+    def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
         """Minus the log of the probability of so high a confidence without the record."""
-        known, answer = self.references.confidences(examples), logit_confidence(model, examples)
+        known, answer = self.references.confidences(examples), base.logit_confidence(model, examples)
         mean, spread = _moments(known, ~self.references.included)
         standard = (answer - mean) / spread
         return -log_ndtr(-standard)
@@ -134,7 +127,7 @@ def _log_density(value: np.ndarray, mean: np.ndarray, spread: np.ndarray) -> np.
     return -0.5 * ((value - mean) / spread) ** 2 - np.log(spread)
 
 
-class RelativeMembership(Attack):
+class RelativeMembership(base.Attack):
     """Score the fraction of population records z with [p(x) / p_ref(x)] / [p(z) / p_ref(z)] >= gamma.
 
     p is the probability that the attacked model gives to the record's label, p_ref its average over reference
@@ -162,14 +155,16 @@ class RelativeMembership(Attack):
 
     name: ClassVar[str] = "rmia"
 
-    def __init__(self, references: References, population: Examples, *, gamma: float = 1.0, offline_scale: float = 0.3):
+    def __init__(
+        self, references: References, population: base.Examples, *, gamma: float = 1.0, offline_scale: float = 0.3
+    ):
         if np.any(references.included.all(axis=0)):
             raise check.fail("included", "false somewhere for every record", "a record in every model")
         self.references, self.population = references, population
         self.gamma = check.real("gamma", gamma, low=1.0)
         self.offline_scale = check.probability("offline_scale", offline_scale)
 
-    def score(self, model: Model, examples: Examples) -> np.ndarray:
+    def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
         """The fraction of the population whose ratio the record's exceeds."""
         included = self.references.included
         known = self.references.label_probabilities(examples)
@@ -177,7 +172,7 @@ class RelativeMembership(Attack):
         guessed = self._offline(outside)
         both = included.any(axis=0)
         reference = np.where(both, (_average(known, included) + outside) / 2, guessed)
-        ratio = label_probability(model, examples) / np.maximum(reference, LEAST_PROBABILITY)
+        ratio = base.label_probability(model, examples) / np.maximum(reference, base.LEAST_PROBABILITY)
         return np.searchsorted(np.sort(self._population_ratios(model)), ratio / self.gamma, side="right") / len(
             self.population[1]
         )
@@ -186,9 +181,9 @@ class RelativeMembership(Attack):
         """1/2: more than half of the population is exceeded."""
         return 0.5
 
-    def _population_ratios(self, model: Model) -> np.ndarray:
-        known = np.mean([label_probability(each, self.population) for each in self.references.models], axis=0)
-        return label_probability(model, self.population) / np.maximum(self._offline(known), LEAST_PROBABILITY)
+    def _population_ratios(self, model: base.Model) -> np.ndarray:
+        known = np.mean([base.label_probability(each, self.population) for each in self.references.models], axis=0)
+        return base.label_probability(model, self.population) / np.maximum(self._offline(known), base.LEAST_PROBABILITY)
 
     def _offline(self, outside: np.ndarray) -> np.ndarray:
         return ((1 + self.offline_scale) * outside + 1 - self.offline_scale) / 2
@@ -198,10 +193,12 @@ def _average(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return np.where(chosen, values, 0.0).sum(axis=0) / np.maximum(chosen.sum(axis=0), 1)
 
 
-ATTACKS: dict[str, type[Attack]] = {kind.name: kind for kind in (LossThreshold, Entropy, ModifiedEntropy, LabelOnly)}
+ATTACKS: dict[str, type[base.Attack]] = {
+    kind.name: kind for kind in (LossThreshold, Entropy, ModifiedEntropy, LabelOnly)
+}
 """Black-box attacks: they need the predictions of the model alone."""
 
-PRIVILEGED_ATTACKS: dict[str, type[Attack]] = {
+PRIVILEGED_ATTACKS: dict[str, type[base.Attack]] = {
     kind.name: kind
     for kind in (
         GradientNorm,
@@ -214,7 +211,7 @@ PRIVILEGED_ATTACKS: dict[str, type[Attack]] = {
 """Attacks beyond query access: they need weights, public records or shadow models."""
 
 
-def attack_named(name: str) -> Attack:
+def attack_named(name: str) -> base.Attack:
     """The attack called `name` with its defaults; raises `InvalidInput` with the list and the nearest name.
 
     Example:

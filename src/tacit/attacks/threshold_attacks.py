@@ -17,22 +17,12 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.attacks.base import (
-    Attack,
-    Examples,
-    Model,
-    Scores,
-    class_probabilities,
-    label_probability,
-    logit_confidence,
-    safe_log,
-    vector,
-)
+from tacit.attacks import base
 
 _LEAST_PROBABILITY = 1e-6  # as in the evaluation of Jayaraman & Evans
 
 
-class LossThreshold(Attack):
+class LossThreshold(base.Attack):
     """Flag (x, y) as a member iff loss(x, y) <= mean training loss; the score is minus the loss.
 
     loss(x, y) = -log max(p_y(x), 1e-6), as in the evaluation of Jayaraman & Evans (USENIX Security 2019).
@@ -54,7 +44,7 @@ class LossThreshold(Attack):
     def __init__(self, *, training_loss: float | None = None):
         self.training_loss = None if training_loss is None else check.real("training_loss", training_loss, low=0.0)
 
-    def score(self, model: Model, examples: Examples) -> np.ndarray:
+    def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
         """Minus the loss of each example."""
         return -record_losses(model, examples)
 
@@ -62,23 +52,25 @@ class LossThreshold(Attack):
         """Minus the mean training loss."""
         return float(member_scores.mean()) if self.training_loss is None else -self.training_loss
 
-    def from_losses(self, member_losses: np.ndarray, non_member_losses: np.ndarray) -> Scores:
+    def from_losses(self, member_losses: np.ndarray, non_member_losses: np.ndarray) -> base.Scores:
         """Scores from the loss of each member, shape (n,), and each non-member, shape (m,)."""
-        members = -vector("member losses", member_losses)
-        return Scores(self.name, members, -vector("non-member losses", non_member_losses), self.threshold(members))
+        members = -base.vector("member losses", member_losses)
+        return base.Scores(
+            self.name, members, -base.vector("non-member losses", non_member_losses), self.threshold(members)
+        )
 
 
-def record_losses(model: Model, examples: Examples) -> np.ndarray:
+def record_losses(model: base.Model, examples: base.Examples) -> np.ndarray:
     """-log max(p[y], 1e-6) of each example, shape (n,); raises `InvalidInput` as `class_probabilities` does.
 
     Example:
         >>> record_losses(lambda inputs: inputs, (np.array([[0.25, 0.75]]), np.array([1]))).round(4)
         array([0.2877])
     """
-    return -np.log(np.maximum(label_probability(model, examples), _LEAST_PROBABILITY))
+    return -np.log(np.maximum(base.label_probability(model, examples), _LEAST_PROBABILITY))
 
 
-class Entropy(Attack):
+class Entropy(base.Attack):
     """Score sum_c p_c log p_c, minus the entropy of the prediction: models are confident on their training records.
 
     The label is not used, so a confident wrong prediction counts as membership.
@@ -90,13 +82,13 @@ class Entropy(Attack):
 
     name: ClassVar[str] = "entropy"
 
-    def score(self, model: Model, examples: Examples) -> np.ndarray:
+    def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
         """Minus the entropy of each prediction."""
-        probabilities, _ = class_probabilities(model, examples)
-        return np.sum(probabilities * safe_log(probabilities), axis=1)
+        probabilities, _ = base.class_probabilities(model, examples)
+        return np.sum(probabilities * base.safe_log(probabilities), axis=1)
 
 
-class ModifiedEntropy(Attack):
+class ModifiedEntropy(base.Attack):
     """Score (1 - p_y) log p_y + sum_{c != y} p_c log(1 - p_c).
 
     It is 0 for a confident right prediction and low for a confident wrong one. Source: Song & Mittal 2021, equation 8,
@@ -110,17 +102,17 @@ class ModifiedEntropy(Attack):
 
     name: ClassVar[str] = "modified_entropy"
 
-    def score(self, model: Model, examples: Examples) -> np.ndarray:
+    def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
         """Minus the modified entropy of each prediction."""
-        probabilities, labels = class_probabilities(model, examples)
+        probabilities, labels = base.class_probabilities(model, examples)
         rows = np.arange(len(labels))
-        terms = probabilities * safe_log(1 - probabilities)
+        terms = probabilities * base.safe_log(1 - probabilities)
         of_label = probabilities[rows, labels]
-        terms[rows, labels] = (1 - of_label) * safe_log(of_label)
+        terms[rows, labels] = (1 - of_label) * base.safe_log(of_label)
         return terms.sum(axis=1)
 
 
-class LabelOnly(Attack):
+class LabelOnly(base.Attack):
     """Score the fraction of noisy copies of the record, itself included, that the model labels right.
 
     Members lie further inside their class. Only the argmax of the prediction is used. With `copies=0` it is the
@@ -148,7 +140,7 @@ class LabelOnly(Attack):
         self.copies = check.count("copies", copies, minimum=0)
         self.seed = check.count("seed", seed, minimum=0)
 
-    def score(self, model: Model, examples: Examples) -> np.ndarray:
+    def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
         """The fraction of right labels."""
         inputs, draw = np.asarray(examples[0]), np.random.default_rng(self.seed)
         scale = self.noise * inputs.std(axis=0)
@@ -159,15 +151,15 @@ class LabelOnly(Attack):
         return right / (self.copies + 1)
 
     @staticmethod
-    def _right(model: Model, examples: Examples) -> np.ndarray:
-        probabilities, labels = class_probabilities(model, examples)
+    def _right(model: base.Model, examples: base.Examples) -> np.ndarray:
+        probabilities, labels = base.class_probabilities(model, examples)
         return (probabilities.argmax(axis=1) == labels).astype(float)
 
 
 _TREES = 60  # enough for a quantile; more overfit some hundred public records
 
 
-class QuantileRegression(Attack):
+class QuantileRegression(base.Attack):
     """Score a(x, y) - q(x, y): the model's confidence above its quantile on similar records outside the training data.
 
     a is the logit of the label's probability; q, fitted on the public records, is its 1 - `fpr` quantile given the
@@ -191,35 +183,35 @@ class QuantileRegression(Attack):
 
     name: ClassVar[str] = "quantile_regression"
 
-    def __init__(self, public: Examples, *, fpr: float = 0.01):
+    def __init__(self, public: base.Examples, *, fpr: float = 0.01):
         self.public = public
         self.fpr = check.probability("fpr", fpr, open_low=True, open_high=True)
 
-    def score(self, model: Model, examples: Examples) -> np.ndarray:
+    def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
         """Confidence minus the predicted quantile."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         regressor = HistGradientBoostingRegressor(
             loss="quantile", quantile=1 - self.fpr, max_iter=_TREES, random_state=0
         )
-        regressor.fit(_features(self.public), logit_confidence(model, self.public))
-        return logit_confidence(model, examples) - regressor.predict(_features(examples))
+        regressor.fit(_features(self.public), base.logit_confidence(model, self.public))
+        return base.logit_confidence(model, examples) - regressor.predict(_features(examples))
 
     def threshold(self, member_scores: np.ndarray) -> float:
         """0: the predicted quantile itself."""
         return 0.0
 
 
-def _features(examples: Examples) -> np.ndarray:
+def _features(examples: base.Examples) -> np.ndarray:
     inputs, labels = np.asarray(examples[0]), np.asarray(examples[1])
     return np.column_stack([inputs.reshape(len(inputs), -1), labels])
 
 
-Norms = Callable[[Examples], np.ndarray]
+Norms = Callable[[base.Examples], np.ndarray]
 """Examples to the L2 norm of the loss gradient of each of them in all weights, shape (n,)."""
 
 
-class GradientNorm(Attack):
+class GradientNorm(base.Attack):
     """Score minus the gradient norm: training drives the gradients of its records towards 0.
 
     Args:
@@ -241,9 +233,9 @@ class GradientNorm(Attack):
             raise check.fail("norms", "a function from examples to gradient norms", type(norms).__name__)
         self.norms = norms
 
-    def score(self, model: Model, examples: Examples) -> np.ndarray:
+    def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
         """Minus the gradient norm of each example."""
-        norms = vector("gradient norms", self.norms(examples))
+        norms = base.vector("gradient norms", self.norms(examples))
         if len(norms) != len(examples[1]) or np.any(norms < 0):
             raise check.fail("gradient norms", "one number >= 0 for each example", f"shape {norms.shape}")
         return -norms

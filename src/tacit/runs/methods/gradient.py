@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from tacit import training
 from tacit.mechanisms import Mechanism
 from tacit.runs import builders
 from tacit.runs.config import Config
@@ -18,18 +19,6 @@ from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
 from tacit.runs.run_signature import CHECKPOINT, MODEL
 from tacit.runs.settings import GradientSettings
 from tacit.tradeoff import Epsilon
-from tacit.training import (
-    AverageModel,
-    Callback,
-    Fit,
-    Functions,
-    Plan,
-    fit,
-    fit_nonprivate,
-    load_model,
-    read_checkpoint,
-    save_model,
-)
 from tacit.training.execution_record import ExecutionRecord
 from tacit.training.ranks import world_size
 from tacit.training.resolve_plan import resolve_steps
@@ -55,7 +44,7 @@ class Gradient(Method[GradientSettings]):
         """Train by DP-SGD, accounting for every step."""
         config, kept = job.config, job.folder / CHECKPOINT
         model, _, scheduler = parts = self._parts(job)
-        taken = read_checkpoint(kept).step if job.resume and kept.exists() else 0
+        taken = training.read_checkpoint(kept).step if job.resume and kept.exists() else 0
 
         execution = ExecutionRecord.of(
             model,
@@ -64,16 +53,16 @@ class Gradient(Method[GradientSettings]):
             scheduler_per="step",
         )
 
-        def write_ahead(plan: Plan) -> None:
+        def write_ahead(plan: training.Plan) -> None:
             # With private validation the whole plan is one entry of the ledger already.
             job.write_ahead(*(_remaining(plan, taken) if job.holdout is None else ()))
             builders.store_execution(job.folder, execution)
 
-        watched = Functions(write_ahead, lambda done, total: job.on_progress("private training", done, total))
+        watched = training.Functions(write_ahead, lambda done, total: job.on_progress("private training", done, total))
         fitted = self._fitted(job, parts, watched)
         if fitted.execution is not None:
             builders.store_execution(job.folder, fitted.execution)
-        save_model(model, job.folder / MODEL)
+        training.save_model(model, job.folder / MODEL)
         return Trained(
             predict=builders.predictor(model, job.dataset),
             model=_described(config, model),
@@ -92,12 +81,12 @@ class Gradient(Method[GradientSettings]):
         self,
         job: Job,
         parts: tuple[nn.Module, Optimizer, LRScheduler | None],
-        *watched: Callback,
-    ) -> Fit:
+        *watched: training.Callback,
+    ) -> training.Fit:
         """The private training, on all ranks where there are several."""
         config, dataset = job.config, job.dataset
         model, optimizer, scheduler = parts
-        return fit(
+        return training.fit(
             model,
             dataset.x_train,
             builders.targets_of(dataset),
@@ -133,14 +122,14 @@ class Gradient(Method[GradientSettings]):
         )
 
     @staticmethod
-    def _average(job: Job, model: nn.Module) -> tuple[Callback, ...]:
-        return () if job.config.average is None else (AverageModel(model, job.config.average),)
+    def _average(job: Job, model: nn.Module) -> tuple[training.Callback, ...]:
+        return () if job.config.average is None else (training.AverageModel(model, job.config.average),)
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
         """The same training without clipping and noise."""
         dataset = job.dataset
         model, optimizer, scheduler = self._parts(_without_privacy(job))
-        history = fit_nonprivate(
+        history = training.fit_nonprivate(
             model,
             dataset.x_train,
             builders.targets_of(dataset),
@@ -153,7 +142,9 @@ class Gradient(Method[GradientSettings]):
             scheduler=scheduler,
             scheduler_per="step",
             precision=job.config.precision,
-            callbacks=[Functions(on_step=lambda done, total: job.on_progress("non-private baseline", done, total))],
+            callbacks=[
+                training.Functions(on_step=lambda done, total: job.on_progress("non-private baseline", done, total))
+            ],
         )
         job.keep_baseline(builders.predictor(model, dataset))
         return history
@@ -168,7 +159,7 @@ class Gradient(Method[GradientSettings]):
 
     def _stored(self, job: Job) -> nn.Module:
         model = builders.network_of(job.config, job.dataset)
-        load_model(model, job.folder / MODEL)
+        training.load_model(model, job.folder / MODEL)
         return model
 
     def _sample_rate(self, job: Job) -> float:
@@ -189,7 +180,7 @@ def _without_privacy(job: Job) -> Job:
     return replace(job, config=replace(config, learning_rate=rate, optimizer=optimizer))
 
 
-def _remaining(plan: Plan, taken: int) -> Iterator[tuple[Mechanism, int]]:
+def _remaining(plan: training.Plan, taken: int) -> Iterator[tuple[Mechanism, int]]:
     """The planned steps after the first `taken`, equal ones together."""
     for mechanism, steps in plan.runs:
         left = steps - min(taken, steps)
@@ -204,7 +195,7 @@ def _described(config: Config, model: nn.Module) -> str:
     return f"{config.model}{widths}, {parameters:,} parameters"
 
 
-def _settings(config: Config, plan: Plan) -> dict[str, Scalar]:
+def _settings(config: Config, plan: training.Plan) -> dict[str, Scalar]:
     noise = plan.noise_multiplier
     return {
         "optimizer": config.optimizer,
