@@ -16,6 +16,7 @@ from tacit.errors import InvalidInput, MixesRecords, TrainingMisuse, Unsupported
 from tacit.opacus import PrivacyEngine
 from tacit.standing import Standing
 from tacit.training import fit, make_private
+from tacit.training.optimizers import RatesBySize
 from tests.gradients.modules import GOOD, WRONG, Net
 from tests.training.cases import cross_entropy as ce
 from tests.training.cases import flat
@@ -270,6 +271,35 @@ def test_a_number_read_is_named_by_line_unless_declared():
         epochs(silent, lambda p, a, b, read=read: (losses := ce(p.model(a), b), read(losses.detach().mean()))[0], 1)
         assert silent.ledger.standing is Standing.CONDITIONAL
         assert "test_loop_checks.py:" in silent.facts["numbers_read"].says
+
+
+@pytest.mark.parametrize(
+    ("rate", "standing"),
+    [
+        (lambda step, size: 0.01 * size, Standing.CONDITIONAL),
+        (lambda step, size: 0.1 / max(size, 1) ** 0.5, Standing.CONDITIONAL),
+        (lambda step, size: 0.1 if size > 20 else 0.01, Standing.CONDITIONAL),
+        (lambda step, size: 0.1 * 0.97**step, Standing.PROVEN),
+        (lambda step, size: 0.1 if step < 15 else 0.01, Standing.PROVEN),
+        (lambda step, size: 0.1 * (1 + step % 2), Standing.PROVEN),
+    ],
+)
+def test_a_learning_rate_in_the_order_of_batch_sizes_takes_the_word_away(rate, standing):
+    sizes = np.random.default_rng(3).poisson(20, 40)
+    rates = RatesBySize()
+    found = [rates.follow(rate(step, int(size)), int(size)) for step, size in enumerate(sizes)]
+    assert any(found) == (standing is Standing.CONDITIONAL)
+
+
+def test_a_learning_rate_that_follows_the_batch_is_conditional():
+    def scaled(p, a, b):
+        p.optimizer.param_groups[0]["lr"] = 0.01 * len(a)
+        return ce(p.model(a), b)
+
+    run = private()
+    epochs(run, scaled, 20)
+    assert run.ledger.standing is Standing.CONDITIONAL
+    assert "follows the number of records drawn" in run.facts["numbers_read"].says
 
 
 def test_values_of_an_earlier_batch_are_refused():

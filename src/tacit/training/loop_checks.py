@@ -26,7 +26,14 @@ from tacit.gradients.model_probe import TYPED, program_of
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
 from tacit.training.batch_types import SIZED, input_doubt, loss_doubt
-from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
+from tacit.training.optimizers import (
+    RATE_BY_SIZE,
+    RatesBySize,
+    refuse_other_steps,
+    settings_of,
+    steps_allowed,
+    update_doubt,
+)
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
@@ -75,7 +82,7 @@ class LoopChecks:
         # Operations of a loss -> size of the batch on which they were typed last, and what weighs by it there.
         self._sized: dict[Hashable, tuple[int, frozenset[tuple[int, int]]]] = {}
         self._probed_at = -1
-        self._settings = settings_of(self.optimizer)
+        self._settings, self._rates = settings_of(self.optimizer), RatesBySize()
         self._skipped, self._program = 0, program_of(model.model)
         self._declaring = False
         refuse_other_steps(optimizer)
@@ -284,9 +291,11 @@ class LoopChecks:
         if names and not self.guard.moved():
             raise TrainingMisuse(elsewhere(names[0]) + " For evaluation alone call private.model.eval() first.")
 
-    def before_step(self) -> None:
-        """Check weights and settings again, before the release."""
+    def before_step(self, size: int) -> None:
+        """Check weights and settings again, before the release of a batch of `size` records."""
         self.guard.check_weights()
+        if self._rates.follow(float(self.optimizer.param_groups[0]["lr"]), size):
+            self.facts.missing("numbers_read", RATE_BY_SIZE)
         self.check_settings(
             "optimizer settings", settings_of(self.optimizer) != self._settings and not self._scheduled()
         )

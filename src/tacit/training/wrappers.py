@@ -346,7 +346,7 @@ class PrivateOptimizer(Optimizer):
                     "Return losses.mean()."
                 )
         if self._session.complete:
-            self._session.checks.before_step()
+            self._session.checks.before_step(self._session.drawn or 0)
         released = self._session.release()
         if released is not None:
             self._model.clipped.clip = released.clip
