@@ -98,7 +98,7 @@ def test_the_readme_s_five_lines_run_without_any_extra():
     ("arguments", "expected"),
     [
         (["account", "SPEC", "--delta", "1e-5"], "proven"),
-        (["verify", "SPEC", "--epsilon", "1e3", "--delta", "1e-5"], "exit code 0"),
+        (["account", "SPEC", "--claim", "1e3", "--delta", "1e-5"], "exit code 0"),
         (["account", "--records", "1000", "--batch-size", "100", "--epochs", "1", "--noise-multiplier", "1"], "banded"),
         (["verify", "SPEC", "--epsilon", "0.1", "--delta", "1e-5"], "exit code 3"),
     ],

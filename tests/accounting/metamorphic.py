@@ -239,7 +239,7 @@ def keeps_its_word(draw: Draw) -> Iterator[tuple[Answer, Answer]]:
         step["noise_multiplier"] = float(printed.getvalue().split()[1])
         spec.write_text(json.dumps({"relation": "add_remove", "mechanisms": [step]}))
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            claimed = main(["verify", str(spec), "--epsilon", epsilon, "--delta", at])
+            claimed = main(["account", str(spec), "--claim", epsilon, "--delta", at, "--accountant", "pld"])
     again = answer(Gaussian(1.0), 1e-5)
     yield point(calibrated + claimed + ("add_remove" not in printed.getvalue()), again), point(0.0, again)
     yield point(found, again), point(step["noise_multiplier"], again)

@@ -221,7 +221,7 @@ def test_line_4_a_calibrated_noise_as_printed_is_not_refuted(tmp_path, capsys):
             {"mechanisms": [mechanism | {"noise_multiplier": float(printed.split()[1])}], "relation": "add_remove"}
         )
     )
-    assert main(["verify", str(spec), "--epsilon", asked[1], "--delta", "1e-5"]) == 0
+    assert main(["account", str(spec), "--claim", asked[1], "--delta", "1e-5"]) == 0
 
 
 @pytest.mark.parametrize("value", [1.00005, 123456.7, 9.9995, 1e-320, 1.7e308, 5.0])

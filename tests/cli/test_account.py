@@ -41,6 +41,15 @@ def test_every_file_is_answered_by_itself(capsys, tmp_path):
     assert [each["results"][0]["epsilon"] for each in found] == [1.0, 0.5]
 
 
+def test_a_claim_below_what_leaks_is_refuted_with_exit_code_3(capsys):
+    exact = accountant("pld")(Gaussian(1.1).poisson(0.01) * 100).epsilon(1e-5)
+    for factor, code, verdict in ((0.9, 3, "is refuted"), (1.1, 0, "is consistent")):
+        assert main([*SGD, "--claim", str(factor * exact.lower)]) == code
+        (sentence,) = capsys.readouterr().err.strip().splitlines()
+        assert verdict in sentence
+    assert main([*SGD, "--claim", "1", "--epsilon", "1"]) == 2
+
+
 @pytest.mark.slow
 def test_groups_cost_more_and_a_plain_gaussian_exactly_so(capsys):
     single, group = (

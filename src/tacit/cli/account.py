@@ -47,6 +47,9 @@ def account_command(
     relation: Annotated[str, _dp_sgd(help="Its neighbouring relation.")] = "add_remove",
     delta: Annotated[float | None, typer.Option(help="Compute epsilon at this delta (default 1e-5).")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Compute delta at this epsilon instead.")] = None,
+    claim: Annotated[
+        float | None, typer.Option(help="A claimed epsilon at --delta; exit code 3 where more is proven to leak.")
+    ] = None,
     check_brackets: Annotated[
         bool,
         typer.Option(
@@ -78,6 +81,10 @@ def account_command(
         return
     if delta is None and epsilon is None:
         delta = 1e-5
+    if claim is not None:
+        check.epsilon(claim)
+        if epsilon is not None:
+            raise InvalidInput("claim must be asked at a delta; got epsilon as well. Leave out --epsilon.")
     if plot is not None:
         # Before the computation, which may take minutes.
         check.choice("ending of the plot file", plot.suffix, PLOT_ENDINGS)
@@ -115,6 +122,8 @@ def account_command(
 
         typer.echo(f"pld: {registry.REFUTED}", err=True)
         raise typer.Exit(REFUTED)
+    if claim is not None and delta is not None:
+        _check_claim(ledgers, claim, delta, group)
 
 
 def _compare(given: dict[str, Any], *, delta: float, relation: str, bands: int, json: bool) -> None:
@@ -178,6 +187,24 @@ def _table(ledger: Ledger, word: str, answer: Account) -> dict[str, Any]:
     table = {"of": of, "scope": ledger.scope, "results": rows}
     checked = {} if answer.checked is None else {"checked": answer.checked.row()}
     return table | {"refused": refused} | checked
+
+
+def _check_claim(ledgers: list[_Named], claim: float, delta: float, group: int) -> None:
+    """One sentence about the claim for every ledger; exit code 3 where one is refuted."""
+    from tacit.accounting.pld.accountant import Pld
+    from tacit.reports import words
+
+    refuted = False
+    for name, ledger, _ in ledgers:
+        lower = Pld().grouped(ledger, group).epsilon(delta).interval[0] or 0.0
+        if claim < lower:
+            refuted = True
+            verdict = f"is refuted: at least epsilon {words.downward(lower)} is proven to leak at delta {delta:g}"
+        else:
+            verdict = f"is consistent with what is proven to leak at delta {delta:g}"
+        typer.echo(f"{name}: the claim epsilon <= {claim:g} {verdict}.", err=True)
+    if refuted:
+        raise typer.Exit(REFUTED)
 
 
 def calibrate_command(
