@@ -16,7 +16,7 @@ from tacit.errors import InvalidInput, MixesRecords, TrainingMisuse, Unsupported
 from tacit.opacus import PrivacyEngine
 from tacit.standing import Standing
 from tacit.training import fit, make_private
-from tacit.training.optimizers import RatesBySize
+from tacit.training.batch_types import NumbersBySize
 from tests.gradients.modules import GOOD, WRONG, Net
 from tests.training.cases import cross_entropy as ce
 from tests.training.cases import flat
@@ -286,7 +286,7 @@ def test_a_number_read_is_named_by_line_unless_declared():
 )
 def test_a_learning_rate_in_the_order_of_batch_sizes_takes_the_word_away(rate, standing):
     sizes = np.random.default_rng(3).poisson(20, 40)
-    rates = RatesBySize()
+    rates = NumbersBySize()
     found = [rates.follow(rate(step, int(size)), int(size)) for step, size in enumerate(sizes)]
     assert any(found) == (standing is Standing.CONDITIONAL)
 
@@ -299,7 +299,26 @@ def test_a_learning_rate_that_follows_the_batch_is_conditional():
     run = private()
     epochs(run, scaled, 20)
     assert run.ledger.standing is Standing.CONDITIONAL
-    assert "follows the number of records drawn" in run.facts["numbers_read"].says
+    assert "the learning rate follows the number of records drawn" in run.facts["numbers_read"].says
+
+
+@pytest.mark.parametrize(
+    ("losses", "standing"),
+    [
+        (lambda p, a, b: ce(p.model(a), b) * (20 / len(a)), Standing.CONDITIONAL),
+        (lambda p, a, b: ce(p.model(a), b) * (1.0 if len(a) > 20 else 0.5), Standing.CONDITIONAL),
+        (lambda p, a, b: ce(p.model(a), b).clamp(max=len(a) / 20), Standing.CONDITIONAL),
+        (lambda p, a, b: ce(p.model(a * len(a) ** 0.5), b), Standing.CONDITIONAL),
+        (lambda p, a, b: ce(p.model(a), b) * 0.9**p.ledger.counted, Standing.PROVEN),
+    ],
+    ids=["quotient", "choice", "clamp", "inputs", "schedule"],
+)
+def test_a_number_of_a_loss_in_the_order_of_batch_sizes_takes_the_word_away(losses, standing):
+    run = private()
+    epochs(run, losses, 20)
+    assert run.ledger.standing is standing
+    if standing is Standing.CONDITIONAL:
+        assert "test_loop_checks.py:" in run.facts["numbers_read"].says
 
 
 def test_values_of_an_earlier_batch_are_refused():
@@ -430,13 +449,13 @@ def test_one_process_alone_trains(monkeypatch):
 
 @pytest.mark.parametrize(("wanted", "passes"), [(40, 1), pytest.param(10_000, 8, marks=pytest.mark.slow)])
 def test_forced_probes_raise_no_false_alarm(wanted, passes):
-    """10,000 probes of correct programs: python -m pytest -m slow -k forced_probes."""
+    """10,000 probes and as many replays of correct programs: python -m pytest -m slow -k forced_probes."""
     probes, loops = 0, list(CORRECT.values())
     while probes < wanted:
         for number, name in enumerate(GOOD):
             p = private(GOOD[name](), steps=10**6)
             p.model.session.checks.check_every = 1
-            p.model.session.checks._sure = 10**9
+            p.model.session.checks._sure = dict.fromkeys(("probe", "loss", "inputs"), 10**9)
             for losses in loops if passes > 1 else [loops[number % len(loops)]]:
                 epochs(p, losses, passes)
             probes += p.model.clipped.probe.times

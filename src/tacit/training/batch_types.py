@@ -1,4 +1,4 @@
-"""What a loop makes of a batch: inputs of the model, and the gradient of a loss in its outputs; their record types.
+"""Record types of what a loop makes of a batch: inputs of the model, and the gradient of a loss in its outputs.
 
 The trace of the batch runs again, operation by operation, with the rows and the outputs of the model typed as those of
 the records. Where it types, what belongs to a record is a function of that record and of public values, in this batch
@@ -7,6 +7,7 @@ and in every other that runs the same operations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 
@@ -14,13 +15,12 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InvalidInput, NoRecordRule
-from tacit.gradients.inputs import check_losses
 from tacit.training.private_outputs import PrivateOutputs
-from tacit.training.trace import EARLIER, Node, Trace, TracedTensor, network_of, plain
+from tacit.training.trace import EARLIER, Node, Trace, TracedTensor, plain
 from tacit.verification.calls import flat
 from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import PUBLIC, Public, Records, WholeBatch
-from tacit.verification.recordwise import leaves_of, observed
+from tacit.verification.recordwise import observed
 
 # Rounding of one value between two runs of the same operations, relative to the largest; the same in half precision.
 _TOLERANCE, _HALF_TOLERANCE = 1e-6, 5e-2
@@ -43,55 +43,13 @@ def input_doubt(trace: Trace, value: TracedTensor) -> str:
     return _doubt(_Again(trace), made, plain(value), _INPUT)
 
 
-def cotangents(outputs: PrivateOutputs, reduction: str) -> Tensor:
-    """Gradient  d loss_i / d outputs_i  for every example i, of the shape of the outputs.
-
-    A vector of one loss per example needs no change. A single number, under `reduction` "mean" or "sum", is converted:
-    a mean by the number of examples in this batch. That it is such a number is for `loss_doubt` to say.
-
-    Args:
-        outputs: what the loop called `backward` on, a number or shape (batch,).
-        reduction: "none", "mean" or "sum".
-
-    Raises:
-        InvalidInput: a loss of another form, or with terms that do not come from the outputs.
-    """
-    loss, root = outputs.as_subclass(Tensor), outputs.root
-    batch = len(root)
-    if reduction == "none" or loss.dim():
-        check_losses(loss, batch)
-    if not batch:
-        return torch.zeros_like(root)
-    _check_leaves(loss, root)
-    if not loss.requires_grad:
-        return torch.zeros_like(root)
-    (found,) = torch.autograd.grad(loss.sum(), root, retain_graph=True, allow_unused=True)
-    if found is None:
-        return torch.zeros_like(root)
-    return found * batch if reduction == "mean" and not loss.dim() else found
-
-
-def _check_leaves(loss: Tensor, root: Tensor) -> None:
-    """Raise if a gradient reaches a parameter other than through the outputs: it would not be clipped."""
-    for leaf in leaves_of([loss]):
-        if leaf is not root:
-            raise InvalidInput(
-                "losses must depend on trainable values only through the outputs of one call of the private model; got "
-                f"{network_of(leaf)}. Make one module of the networks that are trained, freeze the other one, or use "
-                "the optimizer's weight_decay for a penalty."
-            )
-
-
-def loss_doubt(loss: PrivateOutputs, found: Tensor, reduction: str) -> tuple[str, frozenset[tuple[int, int]]]:
+def loss_doubt(loss: PrivateOutputs, found: Tensor, scale: int) -> str:
     """What the record types leave open of a loss; "" where its gradient for each record follows that record.
 
     Args:
         loss: what `backward` was called on.
-        found: gradients in the outputs, shape of the outputs; of a mean, times the number of its records.
-        reduction: "none", "mean" or "sum": form of a loss that is one number.
-
-    Returns:
-        The doubt, and where numbers that are multiples of the number of records weigh the losses: `RecordMode.sized`.
+        found: gradients of `loss` in the outputs, shape of the outputs.
+        scale: what `found` was multiplied by.
 
     Raises:
         MixesRecords: an operation of the loss or of its gradient mixes the records.
@@ -104,17 +62,15 @@ def loss_doubt(loss: PrivateOutputs, found: Tensor, reduction: str) -> tuple[str
         leaf = again.roots[place].requires_grad_()
         with torch.enable_grad():
             value = again.value(loss)
-            again.check(value, _LOSS) if value.dim() else again.check_number(value, reduction)
+            if value.dim():
+                again.check(value, _LOSS)
             (gradient,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True)
         if gradient is None:
             return torch.zeros_like(leaf)
         again.check(gradient, _LOSS)
-        return gradient
+        return gradient * scale
 
-    undone = reduction == "mean" and not loss.dim()
-    again = _Again(trace, undone)
-    found = found / trace.size if undone else found
-    return _doubt(again, made, found, _LOSS), frozenset() if again.mode is None else frozenset(again.mode.sized)
+    return _doubt(_Again(trace, undone=scale > 1), made, found, _LOSS)
 
 
 class _Again:
@@ -156,14 +112,6 @@ class _Again:
         kind = PUBLIC if self.mode is None else self.mode.kind(value)
         if not isinstance(kind, Public) and kind != Records(0):
             raise InvalidInput(sentence)
-
-    def check_number(self, value: Tensor, reduction: str) -> None:
-        """Require a loss that is one number to be the mean or the sum over the records."""
-        kind = PUBLIC if self.mode is None else self.mode.kind(value)
-        if not isinstance(kind, Public | WholeBatch):
-            raise InvalidInput(_NUMBER[reduction])
-        if isinstance(kind, WholeBatch) and kind.is_mean != (reduction == "mean"):
-            raise InvalidInput(_NUMBER[reduction])
 
     def _before(self, node: Node) -> None:
         if self.mode is None:
@@ -217,15 +165,32 @@ _LOSS = (
     "losses must each depend on their own example only; got losses that mix the batch: a gradient changes with other "
     'records. Use reduction="none", no statistics of the batch, and targets made from one record each.'
 )
-SIZED = (
-    "losses must not follow the number of records of their batch; got one that is multiplied or divided by it. Use "
-    'reduction="none" and call backward on the vector of losses.'
-)
-"""The sentence for losses that a number weighs which follows the size of the batch."""
-_NUMBER = {
-    "mean": "loss must be the mean over the batch of one loss per example, each of its own example only; got another. "
-    'Use reduction="none" and call backward on the vector of losses, or loss_reduction="sum" for a sum. Class weights '
-    "and ignored targets make a mean divide by a private number.",
-    "sum": "loss must be the sum over the batch of one loss per example, each of its own example only; got another. "
-    'Use reduction="none" and call backward on the vector of losses, or loss_reduction="mean" for a mean.',
-}
+
+
+_CHANGES = 8  # Of schedules that change at every step, one in 90,000 is in the order of so many sizes by chance.
+
+
+class NumbersBySize:
+    """Numbers that a loop gives from step to step beside the sizes of its batches: nothing else shows `len(x)` in them.
+
+    Example:
+        >>> numbers = NumbersBySize()
+        >>> [numbers.follow(0.1 * size, size) for size in (5, 9, 4, 7, 3, 8, 2, 6, 1)][-2:]
+        [False, True]
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, float] = {}
+        self._last, self._changes, self._apart = math.nan, -1, False
+
+    def follow(self, number: float, size: int) -> bool:
+        """Whether `number`, at a batch of `size`, and those before it changed often and in the order of the sizes."""
+        if self._apart:
+            return False
+        self._changes += number != self._last
+        self._last = number
+        known = self._numbers.setdefault(size, number)
+        if self._changes:
+            numbers = [each for _, each in sorted(self._numbers.items())]
+            self._apart = known != number or numbers not in (sorted(numbers), sorted(numbers, reverse=True))
+        return not self._apart and self._changes >= _CHANGES

@@ -19,21 +19,14 @@ from torch.optim import Optimizer
 
 from tacit import check
 from tacit.accounting.facts import Facts, How
-from tacit.errors import InvalidInput, TacitError, TrainingMisuse
+from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs, weights_written
 from tacit.gradients.model_probe import TYPED, program_of
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
-from tacit.training.batch_types import SIZED, input_doubt, loss_doubt
-from tacit.training.optimizers import (
-    RATE_BY_SIZE,
-    RatesBySize,
-    refuse_other_steps,
-    settings_of,
-    steps_allowed,
-    update_doubt,
-)
+from tacit.training.batch_types import NumbersBySize, input_doubt, loss_doubt
+from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
@@ -41,8 +34,11 @@ from tacit.training.ranks import note_processes
 from tacit.training.state_guard import COMPARED, StateGuard, elsewhere
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed, plain, refer
 
+# Share of the later batches whose loss is computed from one record alone; an operation or number that is new always.
+_REPLAYED = 1 / 64
 _DRAW = random.SystemRandom()
 _SIGNATURES = 1000  # remembered traces; a loop whose numbers change at every step has no use for more
+BY_SIZE = "follows the number of records drawn, which is private: let it follow the step, or nothing"
 _FAILED = "a check of the loop failed after private steps"
 
 
@@ -76,13 +72,12 @@ class LoopChecks:
         self.guard = StateGuard(model.model, run.whole)
         self.reads = Reads(told=self._tell_read)
         self._public: dict[int, tuple[Tensor, int]] = {}
-        self._sure = PROBED_STEPS
-        self._inputs: dict[Hashable, None] = {}
-        self._losses: dict[Hashable, None] = {}
-        # Operations of a loss -> size of the batch on which they were typed last, and what weighs by it there.
-        self._sized: dict[Hashable, tuple[int, frozenset[tuple[int, int]]]] = {}
+        self._sure = {"probe": PROBED_STEPS, "loss": PROBED_STEPS}
+        self._signatures: set[Hashable] = set()
+        self._typed: set[Hashable] = set()
         self._probed_at = -1
-        self._settings, self._rates = settings_of(self.optimizer), RatesBySize()
+        self._settings, self._rates = settings_of(self.optimizer), NumbersBySize()
+        self._numbers: dict[Hashable, NumbersBySize] = {}
         self._skipped, self._program = 0, program_of(model.model)
         self._declaring = False
         refuse_other_steps(optimizer)
@@ -168,9 +163,9 @@ class LoopChecks:
                 raise TrainingMisuse(elsewhere(name))
         program = program_of(self.model.model)
         anew, self._program = program != self._program, program
-        due = anew or self._sure > 0 or _DRAW.random() * self.check_every < 1
+        due = anew or self._sure["probe"] > 0 or _DRAW.random() * self.check_every < 1
         if names or anew or (due and self._probed_at != self.run.taken):
-            self._probe(inputs, thorough=anew or bool(names) or self._sure == PROBED_STEPS)
+            self._probe(inputs, thorough=anew or bool(names) or self._sure["probe"] == PROBED_STEPS)
         if self.model.probe.unsteady:
             with self.marking():
                 self.model.probe.observe(inputs)
@@ -204,11 +199,11 @@ class LoopChecks:
                 return
         self._note_doubts()
         self._probed_at = self.run.taken
-        self._sure -= self._sure > 0
+        self._sure["probe"] -= self._sure["probe"] > 0
         for name in ("model_rows", "model_state"):
             self.facts.note(name, How.ENFORCED, TYPED)
 
-    def check_inputs(self, values: list[Tensor], trace: Trace | None) -> None:
+    def check_inputs(self, values: list[Any], trace: Trace | None) -> None:
         """Check that inputs of the model are rows of the batch in hand, or made from them record by record.
 
         Raises:
@@ -221,7 +216,7 @@ class LoopChecks:
         values = [plain(value) if isinstance(refer(value, trace), Tensor) else value for value in values]
         traced = [value for value in values if isinstance(value, TracedTensor)]
         derived = [value for value in traced if not trace.is_root(value)]
-        foreign = [value for value in values if not isinstance(value, TracedTensor)]
+        foreign = [value for value in values if isinstance(value, Tensor) and value not in _Identity(traced)]
         others = [value for value in foreign if self._known(value) is None and not _yielded(value, trace)]
         if len(others) == len(values):
             raise TrainingMisuse(
@@ -236,38 +231,36 @@ class LoopChecks:
             )
         for value in derived:
             self._note_unknown("rows", trace, value)
-        signature = trace.signature()
-        if derived and signature not in self._inputs:
+        if derived and self._is_new(("inputs", *trace.signature(False)), trace, self._typed):
             with self.marking():
                 for value in derived:
                     self._doubt("rows", input_doubt(trace, value))
-            _remember(self._inputs, signature, None, trace)
 
-    def check_loss(self, loss: PrivateOutputs, found: Tensor, reduction: str) -> None:
+    def check_loss(
+        self,
+        loss: PrivateOutputs,
+        found: Tensor,
+        scale: int,
+    ) -> None:
         """Check that the cotangents of a loss are each of their own record; see `loss_doubt`.
-
-        A number that is the same multiple of the size of two batches follows it, where the operations are the same.
 
         Args:
             loss: one value for each record, or their sum or mean.
             found: gradient of the loss with respect to the outputs.
-            reduction: "none", "mean" or "sum": form of a loss that is one number.
+            scale: what a mean was multiplied with to undo it, >= 1.
         """
         trace = loss.trace
         self._note_unknown("loss_rows", trace, loss)
         if not trace.size:
             return
-        signature, functions = (loss.dim(), trace.signature()), trace.functions()
-        size, sized = self._sized.get(functions, (0, frozenset()))
-        if signature not in self._losses or (sized and size != trace.size):
+        if len(self._numbers) >= _SIGNATURES:
+            self._numbers.clear()
+        for place, line, number in trace.numbers():
+            if self._numbers.setdefault(place, NumbersBySize()).follow(number, trace.size):
+                self.facts.missing("numbers_read", f"a number at {line} {BY_SIZE}")
+        if self._is_new(("loss", scale > 1, *trace.signature(False)), trace, self._typed):
             with self.marking():
-                says, now = loss_doubt(loss, found, reduction)
-                if size != trace.size and sized & now:
-                    raise InvalidInput(SIZED)
-                self._doubt("loss_rows", says)
-            _remember(self._losses, signature, None, trace)
-            if size != trace.size:
-                _remember(self._sized, functions, (trace.size, now), trace)
+                self._doubt("loss_rows", loss_doubt(loss, found, scale))
         self.facts.note("loss_rows", How.ENFORCED, TYPED)
 
     def _note_unknown(self, fact: str, trace: Trace, value: TracedTensor) -> None:
@@ -283,6 +276,25 @@ class LoopChecks:
         if says:
             self.facts.missing(fact, f'{says} Or declare it: private.declare({fact!r}, "why")')
 
+    def due(self, trace: Trace) -> bool:
+        """Whether a loss is to be computed again from one record alone, by which its scale shows."""
+        return self._is_new(trace.signature(), trace, self._signatures) or self._is_sampled()
+
+    def _is_sampled(self) -> bool:
+        sure = self._sure["loss"] > 0
+        self._sure["loss"] -= sure
+        return sure or _DRAW.random() < _REPLAYED
+
+    def _is_new(self, signature: Hashable, trace: Trace, known: set[Hashable]) -> bool:
+        """Whether these operations were not seen before on a batch that could show a mixing."""
+        if signature in known:
+            return False
+        if len(known) >= _SIGNATURES:
+            known.clear()
+        if trace.size > 1:
+            known.add(signature)
+        return True
+
     def check_loaded(self, before: Mapping[str, Any], after: Mapping[str, Any], training: bool) -> None:
         """Raise if weights other than the released ones are about to be loaded for training."""
         if self._declaring or not training:
@@ -295,7 +307,7 @@ class LoopChecks:
         """Check weights and settings again, before the release of a batch of `size` records."""
         self.guard.check_weights()
         if self._rates.follow(float(self.optimizer.param_groups[0]["lr"]), size):
-            self.facts.missing("numbers_read", RATE_BY_SIZE)
+            self.facts.missing("numbers_read", f"the learning rate {BY_SIZE}")
         self.check_settings(
             "optimizer settings", settings_of(self.optimizer) != self._settings and not self._scheduled()
         )
@@ -356,12 +368,14 @@ class LoopChecks:
             raise
 
 
-def _remember(known: dict[Hashable, Any], signature: Hashable, value: Any, trace: Trace) -> None:
-    """Keep what is known of some operations, where the batch could show a mixing."""
-    if len(known) >= _SIGNATURES:
-        known.clear()
-    if trace.size > 1:
-        known[signature] = value
+class _Identity:
+    """Membership by identity: `==` of tensors compares values."""
+
+    def __init__(self, values: list[Any]):
+        self._ids = set(map(id, values))
+
+    def __contains__(self, value: object) -> bool:
+        return id(value) in self._ids
 
 
 def _yielded(value: Tensor, trace: Trace) -> bool:

@@ -5,7 +5,6 @@ Released gradients and the optimizer's own state make the next weights, and noth
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -210,33 +209,3 @@ def update_doubt(optimizer: Optimizer) -> str:
     if others or _global_optimizer_pre_hooks or _global_optimizer_post_hooks:
         return f"a hook on the optimizer runs at every step: {MEND}"
     return ""
-
-
-RATE_BY_SIZE = "the learning rate follows the number of records drawn, which is private: set it by step or epoch"
-_CHANGES = 8  # Of schedules that change at every step, one in 90,000 is in the order of so many sizes by chance.
-
-
-class RatesBySize:
-    """Learning rates of a run beside the sizes of its batches, as nothing else shows what a loop does with `len(x)`.
-
-    Example:
-        >>> rates = RatesBySize()
-        >>> [rates.follow(0.1 * size, size) for size in (5, 9, 4, 7, 3, 8, 2, 6, 1)][-2:]
-        [False, True]
-    """
-
-    def __init__(self) -> None:
-        self._rates: dict[int, float] = {}
-        self._last, self._changes, self._apart = math.nan, -1, False
-
-    def follow(self, rate: float, size: int) -> bool:
-        """Whether `rate`, at a batch of `size`, and those before it changed often and in the order of the sizes."""
-        if self._apart:
-            return False
-        self._changes += rate != self._last
-        self._last = rate
-        known = self._rates.setdefault(size, rate)
-        if self._changes:
-            rates = [each for _, each in sorted(self._rates.items())]
-            self._apart = known != rate or rates not in (sorted(rates), sorted(rates, reverse=True))
-        return not self._apart and self._changes >= _CHANGES

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
@@ -52,6 +52,7 @@ class Node:
     Attributes:
         line: the user's line.
         others: what says which the tensors from outside of the trace are; None for one that nobody knows.
+        ignores: whether it is a loss of classes that leaves out a target, so that a mean divides by another number.
     """
 
     function: Callable[..., Any]
@@ -62,6 +63,7 @@ class Node:
     others: tuple[Hashable | None, ...]
     autocast: tuple[str, torch.dtype] | None = None
     generators: tuple[Tensor, Tensor | None] | None = None
+    ignores: bool = False
 
     def again(self, now: Callable[[Any], Any]) -> Any:
         """The result for `now(value)` in place of every argument; `EARLIER` where one of them is."""
@@ -171,8 +173,21 @@ class Trace:
         given = refer(args, self), refer(kwargs, self)
         drawn = _states(device) if _draws(function, kwargs) else None
         others = tuple(self._named(value) for value in flat(given) if isinstance(value, Tensor))
-        self.nodes.append(Node(function, *given, torch.is_grad_enabled(), user_line(), others, autocast, drawn))
+        ignores = _ignores_targets(function, args, kwargs)
+        node = Node(function, *given, torch.is_grad_enabled(), user_line(), others, autocast, drawn, ignores)
+        self.nodes.append(node)
         return len(self.nodes) - 1
+
+    def behind(self, wanted: Ref) -> list[int]:
+        """The nodes that `wanted` depends on, with those that wrote into any of them, in order."""
+        needed = {wanted.node}
+        for place in range(len(self.nodes) - 1, -1, -1):
+            node = self.nodes[place]
+            if node is not None:
+                sources = {value.node for value in flat((node.args, node.kwargs)) if isinstance(value, Ref)}
+                if place in needed or (writes(node.function) and sources & needed):
+                    needed |= {place, *sources}
+        return sorted(needed)
 
     def run(self, wanted: Ref, roots: dict[int, Tensor], before: Callable[[Node], object]) -> Any:
         """The value of `wanted` from the values `roots`; `EARLIER` if a value of an earlier batch is in it.
@@ -183,18 +198,24 @@ class Trace:
             before: called with each operation before it runs.
         """
         values = dict[int, Any]()
-        state = _states(self._device)
-        try:
+        with self.generators_kept():
             for place in self._needed(wanted):
                 node = self.nodes[place]
                 if node is None:
                     values[place] = roots[place]
                     continue
                 before(node)
-                values[place] = node.again(lambda value: _item_of(values, value) if isinstance(value, Ref) else value)
+                values[place] = node.again(lambda value: item_of(values, value) if isinstance(value, Ref) else value)
+        return item_of(values, wanted)
+
+    @contextmanager
+    def generators_kept(self) -> Iterator[None]:
+        """Operations that run again inside leave the generators as they are."""
+        state = _states(self._device)
+        try:
+            yield
         finally:
             _restore(state)
-        return _item_of(values, wanted)
 
     def follows_rows(self, value: Ref) -> bool:
         """Whether rows of the batch, or outputs for them, may be in `value`: in one of draws alone they are not."""
@@ -217,19 +238,23 @@ class Trace:
                 needed |= {value.node for value in flat((node.args, node.kwargs)) if isinstance(value, Ref)}
         return sorted(needed)
 
-    def signature(self) -> tuple[Hashable, ...]:
-        """All operations in order, with all that was given to them; multiples of the size of the batch are letters.
+    def signature(self, numbers: bool = True) -> tuple[Hashable, ...]:
+        """All operations in order, with all that was given to them; the size of the batch is a letter.
 
-        Numbers that are no whole ones, which change no record type, are not told apart.
+        Args:
+            numbers: whether numbers that are no whole ones, which change no record type, are told apart.
         """
         return tuple(
-            self._shape(self.roots[place]) if node is None else self._program(node)
+            self._shape(self.roots[place]) if node is None else self._program(node, numbers)
             for place, node in enumerate(self.nodes)
         )
 
-    def functions(self) -> tuple[Hashable, ...]:
-        """All operations in order, without what was given to them."""
-        return tuple(node.function for node in self.nodes if node is not None)
+    def numbers(self) -> Iterator[tuple[Hashable, str, float]]:
+        """(place, line, number) of every number, no whole one, that an operation was given."""
+        for place, node in enumerate(self.nodes):
+            for order, value in enumerate(flat((node.args, node.kwargs)) if node is not None else ()):
+                if type(value) is float and node is not None:
+                    yield (node.function, place, order), node.line, value
 
     def _named(self, value: Tensor) -> Hashable | None:
         """What tells a tensor from outside of the trace from others of another shape, origin or value."""
@@ -240,18 +265,17 @@ class Trace:
         return root.dtype, root.stride() if root.dim() > 1 else (), tuple(map(self._number, root.shape))
 
     def _number(self, value: int) -> Hashable:
-        follows = self.size > 1 and not value % self.size and not isinstance(value, bool)
-        return ("n", value // self.size) if follows else value
+        return "n" if value == self.size and not isinstance(value, bool) else value
 
-    def _program(self, node: Node) -> Hashable:
-        said: list[Hashable] = [node.function, node.grad, node.autocast, node.others]
+    def _program(self, node: Node, numbers: bool) -> Hashable:
+        said: list[Hashable] = [node.function, node.grad, node.autocast, node.others, node.ignores]
         for value in flat((node.args, node.kwargs)):
             parts = (value.start, value.stop, value.step) if isinstance(value, slice) else (value,)
             for part in parts:
                 if isinstance(part, int):
                     said.append(self._number(part))
                 elif not isinstance(part, Tensor):
-                    said.append(float if isinstance(part, float) else part)
+                    said.append(part if numbers or not isinstance(part, float) else float)
         return tuple(said)
 
 
@@ -259,6 +283,19 @@ _NOT_PRIVATE = (
     "backward must be called on losses of the private model's outputs; got a value of the batch that did not pass the "
     "private model. Compute outputs by private.model(inputs), not by a copy or private.model.module."
 )
+
+
+_OF_CLASSES = {"cross_entropy", "cross_entropy_loss", "nll_loss", "nll_loss2d", "nll_loss_nd"}
+
+
+def _ignores_targets(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a loss of classes is given a target that it leaves out: types of a mean follow that value."""
+    if getattr(function, "__name__", "") not in _OF_CLASSES:
+        return False
+    target = kwargs["target"] if "target" in kwargs else args[1]
+    ignored = kwargs.get("ignore_index", args[4] if len(args) > 4 else -100)
+    with torch._C.DisableTorchFunctionSubclass():
+        return not target.is_floating_point() and bool((target == ignored).any())
 
 
 class TracedTensor(Tensor):
@@ -393,7 +430,7 @@ def _restore(states: tuple[Tensor, Tensor | None]) -> None:
         torch.cuda.set_rng_state(states[1])
 
 
-def _item_of(values: Mapping[int, Any], ref: Ref) -> Any:
+def item_of(values: Mapping[int, Any], ref: Ref) -> Any:
     """The value of `ref` among those of whole nodes."""
     value = values[ref.node]
     return value if ref.item is None or value is EARLIER else value[ref.item]

@@ -140,14 +140,9 @@ class Call:
         kind = self.kind(value)
         return kind if isinstance(kind, Records) else None
 
-    def whole(self, is_mean: bool = False) -> WholeBatch:
-        """The type of a number that this call makes of all records; see `WholeBatch`."""
-        return WholeBatch(self.name, self.line, is_mean)
-
-    def multiples(self) -> set[int]:
-        """By how much the numbers among the arguments exceed the number of records, where they are multiples of it."""
-        numbers = [each for each in flat(list(self._given.values())) if type(each) in (int, float)]
-        return {int(each) // self.count for each in numbers if each and each % self.count == 0}  # type: ignore[operator]
+    def whole(self) -> WholeBatch:
+        """The type of a number that this call makes of all records."""
+        return WholeBatch(self.name, self.line)
 
     def refuse(self, why: str, mend: str = "") -> NoReturn:
         """Raise `MixesRecords` for this call."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -78,7 +77,6 @@ class RecordMode(TorchDispatchMode):
         alive: whether a tensor was there before the program's passes; None where that is not known.
         attributes: storages of a module's own tensors.
         refused: the first refusal, which code in between may have caught or wrapped.
-        sized: (operation, k) for each number k times that of the records which meets their values in a forward pass.
     """
 
     def __init__(self, count: int, undone: bool = False, earlier: RecordMode | None = None):
@@ -87,7 +85,6 @@ class RecordMode(TorchDispatchMode):
         self.count, self.undone, self.storages = count, undone, Storages(count)
         self.at = ""
         self.operations: list[str] = []
-        self.sized: set[tuple[int, int]] = set()
         self.reads: dict[str, int] = {}
         self.foreign: dict[str, int] = {}
         self.answering = self.of_array = False
@@ -213,23 +210,15 @@ class RecordMode(TorchDispatchMode):
         for kind in kinds:
             if isinstance(kind, Part):
                 refuse(kind.operation, kind.line, "it takes some of the records, or shifts them", "Keep all of them")
-        wholes = [kind for kind in kinds if isinstance(kind, WholeBatch)]
+        whole = next((kind for kind in kinds if isinstance(kind, WholeBatch)), None)
         ones = [kind for kind in kinds if isinstance(kind, OneRecord)]
         typed = any(isinstance(kind, Records) for kind in kinds)
-        if wholes:
-            whole = wholes[0]
+        if whole is not None:
             if typed or ones:
                 refuse(
                     whole.operation, whole.line, f"its result is of the whole batch, and meets records at {call.line}"
                 )
-            if len({each.is_mean for each in wholes}) > 1:
-                return replace(whole, is_mean=None)
-            # A sum that is divided by the number of its records is a mean.
-            if self.undone and not whole.is_mean and call.name == "aten.div" and call.multiples():
-                return replace(whole, is_mean=True)
-            self._note_sized(call)
             return whole
-        self._note_sized(call)
         if call.name == "aten.select_backward" and ones and not typed:
             sizes, dim = call["input_sizes"], call["dim"]
             if sizes[dim] == self.count and call["index"] % self.count == ones[0].index:
@@ -254,10 +243,6 @@ class RecordMode(TorchDispatchMode):
         if isinstance(result, Public):
             call.unknown("its rule does not know records in this argument", "Give public values there")
         return result
-
-    def _note_sized(self, call: Call) -> None:
-        if torch.Tag.pointwise in call.function.tags and torch._C._current_autograd_node() is None:
-            self.sized |= {(len(self.operations), multiple) for multiple in call.multiples()}
 
     def _history(self, call: Call) -> Any:
         """What was done to one record, without its number: all arguments, and which public values they are."""

@@ -37,17 +37,10 @@ class OneRecord:
 
 @dataclass(frozen=True)
 class WholeBatch:
-    """A number of the whole batch, made by `operation` at `line`; it must not meet a record's value, nor leave.
-
-    Attributes:
-        operation: its name.
-        line: the user's line.
-        is_mean: whether it was divided by the number of its records; None where parts of it were.
-    """
+    """A number of the whole batch, made by `operation` at `line`; it must not meet a record's value, nor leave."""
 
     operation: str
     line: str
-    is_mean: bool | None = False
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def loss(call: Call) -> RecordType:
     """A loss of every entry; with a reduction, a number of the whole batch."""
     call.read("delta", "beta", "log_target")
     kind = call.aligned(call.all_tensors())
-    return kind if call["reduction"] == 0 else call.whole(call["reduction"] == 1)
+    return kind if call["reduction"] == 0 else call.whole()
 
 
 @rule("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward", "binary_cross_entropy_backward",

@@ -352,7 +352,7 @@ def class_loss(call: Call) -> RecordType | list[RecordType]:
     if kind == Public() or call["self"].dim() < (4 if "2d" in call.name else 2):
         call.refuse("its scores have no batch axis", _BATCH_AXIS)
     if call["reduction"]:
-        return [call.whole(call["reduction"] == 1), Public() if _is_size(call) else call.whole()]
+        return [call.whole(), Public() if _is_size(call) else call.whole()]
     return [kind, kind if call.name.startswith("aten.multilabel") else Public()]
 
 

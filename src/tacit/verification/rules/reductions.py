@@ -43,7 +43,7 @@ def reduced(call: Call, value: Tensor, axes: list[int], keep: bool) -> RecordTyp
     if kind is None:
         return Public()
     if kind.axis in axes:
-        return call.whole(call.name == "aten.mean")
+        return call.whole()
     return kind if keep else Records(kind.axis - sum(axis < kind.axis for axis in axes), kind.inner)
 
 
