@@ -14,18 +14,15 @@ from tacit.relation import Relation
 from tacit.sampling import (
     BalancedIterationSampling,
     Batch,
-    FixedSizeSampler,
     FixedSizeSampling,
-    GroupedPoissonSampler,
     GroupedPoissonSampling,
     PoissonSampling,
     RandomAllocationSampling,
-    ShuffledSampler,
     ShuffledSampling,
-    TruncatedPoissonSampler,
     TruncatedPoissonSampling,
     sampling_of,
 )
+from tacit.sampling.poisson import FixedSizeSampler, GroupedPoissonSampler, ShuffledSampler, TruncatedPoissonSampler
 
 OWNERS = np.array([0, 0, 1, 2, 2, 2, 3, 4, 4, 4, 4, 4])
 SAMPLINGS = [
