@@ -309,16 +309,18 @@ def test_a_learning_rate_that_follows_the_batch_is_conditional():
         (lambda p, a, b: ce(p.model(a), b) * (1.0 if len(a) > 20 else 0.5), Standing.CONDITIONAL),
         (lambda p, a, b: ce(p.model(a), b).clamp(max=len(a) / 20), Standing.CONDITIONAL),
         (lambda p, a, b: ce(p.model(a * len(a) ** 0.5), b), Standing.CONDITIONAL),
+        (lambda p, a, b: ce(p.model(a), b) * 2 if len(a) > 20 else ce(p.model(a), b), Standing.CONDITIONAL),
         (lambda p, a, b: ce(p.model(a), b) * 0.9**p.ledger.counted, Standing.PROVEN),
+        (lambda p, a, b: ce(p.model(a), b) * 2 if p.ledger.counted % 2 else ce(p.model(a), b), Standing.PROVEN),
     ],
-    ids=["quotient", "choice", "clamp", "inputs", "schedule"],
+    ids=["quotient", "choice", "clamp", "inputs", "course", "schedule", "turns"],
 )
 def test_a_number_of_a_loss_in_the_order_of_batch_sizes_takes_the_word_away(losses, standing):
     run = private()
     epochs(run, losses, 20)
     assert run.ledger.standing is standing
     if standing is Standing.CONDITIONAL:
-        assert "test_loop_checks.py:" in run.facts["numbers_read"].says
+        assert "follows the number of records drawn" in run.facts["numbers_read"].says
 
 
 def test_values_of_an_earlier_batch_are_refused():

@@ -78,6 +78,7 @@ class LoopChecks:
         self._probed_at = -1
         self._settings, self._rates = settings_of(self.optimizer), NumbersBySize()
         self._numbers: dict[Hashable, NumbersBySize] = {}
+        self._courses: dict[Hashable, int] = {}
         self._skipped, self._program = 0, program_of(model.model)
         self._declaring = False
         refuse_other_steps(optimizer)
@@ -253,15 +254,21 @@ class LoopChecks:
         self._note_unknown("loss_rows", trace, loss)
         if not trace.size:
             return
-        if len(self._numbers) >= _SIGNATURES:
-            self._numbers.clear()
-        for place, line, number in trace.numbers():
-            if self._numbers.setdefault(place, NumbersBySize()).follow(number, trace.size):
-                self.facts.missing("numbers_read", f"a number at {line} {BY_SIZE}")
+        self._look_at_numbers(trace)
         if self._is_new(("loss", scale > 1, *trace.signature(False)), trace, self._typed):
             with self.marking():
                 self._doubt("loss_rows", loss_doubt(loss, found, scale))
         self.facts.note("loss_rows", How.ENFORCED, TYPED)
+
+    def _look_at_numbers(self, trace: Trace) -> None:
+        """Note numbers of a loss, and a choice between two courses of it, that follow the size of the batch."""
+        if max(len(self._numbers), len(self._courses)) >= _SIGNATURES:
+            self._numbers.clear()
+            self._courses.clear()
+        course = self._courses.setdefault(trace.functions(), len(self._courses))
+        for place, what, number in (("course", "what a loss computes", course), *trace.numbers()):
+            if self._numbers.setdefault(place, NumbersBySize()).follow(number, trace.size):
+                self.facts.missing("numbers_read", f"{what} {BY_SIZE}")
 
     def _note_unknown(self, fact: str, trace: Trace, value: TracedTensor) -> None:
         """Note lines that bring tensors of unknown origin into `value`."""

@@ -249,12 +249,16 @@ class Trace:
             for place, node in enumerate(self.nodes)
         )
 
+    def functions(self) -> tuple[Hashable, ...]:
+        """All operations in order, without what was given to them."""
+        return tuple(node.function for node in self.nodes if node is not None)
+
     def numbers(self) -> Iterator[tuple[Hashable, str, float]]:
-        """(place, line, number) of every number, no whole one, that an operation was given."""
+        """(place, its name, number) of every number, no whole one, that an operation was given."""
         for place, node in enumerate(self.nodes):
             for order, value in enumerate(flat((node.args, node.kwargs)) if node is not None else ()):
                 if type(value) is float and node is not None:
-                    yield (node.function, place, order), node.line, value
+                    yield (node.function, place, order), f"a number at {node.line}", value
 
     def _named(self, value: Tensor) -> Hashable | None:
         """What tells a tensor from outside of the trace from others of another shape, origin or value."""
