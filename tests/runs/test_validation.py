@@ -10,10 +10,10 @@ from tacit.budget import Registry
 from tacit.cli import main
 from tacit.errors import BudgetExceeded, InvalidInput
 from tacit.mechanisms import Parallel
-from tacit.runs import read_config, resume, run, train
+from tacit.runs import read_config, resume, train
 from tacit.runs.builders import dataset_of
 from tacit.runs.held_out import set_aside_of, trained_on
-from tacit.runs.run_signature import VALIDATION
+from tacit.runs.run_signature import MODEL, VALIDATION
 from tacit.standing import Standing
 
 QUICK = {"epsilon": 3.0, "delta": 1e-5, "epochs": 3.0, "batch_size": 200, "attacks": (), "engine": "eager"}
@@ -148,4 +148,4 @@ def test_a_registry_is_charged_once_with_both_branches(tmp_path, monkeypatch):
 def test_what_no_theorem_covers_is_refused_before_a_step(change, tmp_path, original_files):
     with pytest.raises((BudgetExceeded, InvalidInput)):
         train(read_config("digits", QUICK | change), data_dir=original_files, out=tmp_path / "r")
-    assert not (tmp_path / "r" / run.MODEL).exists()
+    assert not (tmp_path / "r" / MODEL).exists()
