@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _WINDOW = 2**17  # coordinates of a release that are looked at, a stretch that is chosen anew for every run
 _LATER = 1024  # of so many later steps one more is looked at, of a run whose choices need not repeat
 _FULL = (torch.float32, torch.float64)
+_BRANCH = "A model or loss that branches on len(x) computes something else for one: leave that out. Otherwise"
 _GROSS = 0.1  # relative difference of a clipped sum that no rounding makes; a smaller one must come twice
 
 
@@ -151,7 +152,7 @@ class ReleaseMonitor:
             return
         if not found <= TOLERANCE:
             if self._differed or not found <= _GROSS:
-                self._refuse("the clipped sum of a batch must equal that of its records one by one.")
+                self._refuse("the clipped sum of a batch must equal that of its records one by one.", _BRANCH)
                 return
             # Where an activation is 0 up to rounding, two ways may take either of two gradients: once, not twice.
             self._differed = True
@@ -274,9 +275,9 @@ class ReleaseMonitor:
             self._refuse("noise must be that which the ledger states; a step would have another.")
         return noise_multiplier
 
-    def _refuse(self, says: str) -> None:
+    def _refuse(self, says: str, unless: str = "This is no fault of the loop:") -> None:
         self._claimed()
-        refuse(Refused(f"{says} This is no fault of the loop: report it, with the versions of tacit and torch."))
+        refuse(Refused(f"{says} {unless} report it, with the versions of tacit and torch."))
 
     def _claimed(self) -> None:
         if self._said > 1:
