@@ -214,3 +214,20 @@ def test_the_facts_hold_for_two_runs_on_one_ledger():
     second = run(ledger=first.ledger)
     assert assumed(second) == ["loss_rows"]
     assert assumed(run(ledger=run().ledger)) == ["settings"]
+
+
+class WarmUp:
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, outputs, targets):
+        self.calls += 1
+        return min(1.0, 0.1 * self.calls) * cross_entropy(outputs, targets)
+
+
+@pytest.mark.parametrize("engine", ["auto", "eager"])
+def test_a_loss_that_counts_its_calls_is_not_taken_for_one_that_mixes(engine):
+    model = small_model()
+    given = {"loss": WarmUp(), "optimizer": plain_sgd(model), "clip_norm": 1.0, "noise_multiplier": 1.0}
+    found = fit(model, *blobs(), **given, steps=4, batch_size=20, engine=engine)
+    assert found.ledger.standing is Standing.PROVEN

@@ -11,9 +11,11 @@ the operations do.
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -217,7 +219,7 @@ def _run(model: nn.Module, batch: ProbedBatch, keep: Tensor, start: Callable[[],
         given = map_tensors(lambda value: value.detach().clone(), batch.inputs)
         returned = outputs_of(module, given)
         if batch.loss is not None and batch.targets is not None:
-            returned = losses_of(batch.loss, returned, batch.targets.detach().clone())
+            returned = losses_of(_copied(batch.loss), returned, batch.targets.detach().clone())
         outputs = _batched(returned, len(keep))
         gradients = _gradients(module, outputs, keep)
         for hook in hooks:
@@ -226,6 +228,16 @@ def _run(model: nn.Module, batch: ProbedBatch, keep: Tensor, start: Callable[[],
     finally:
         restore()
     return _Run([value.detach() for value in outputs], layers, gradients, state)
+
+
+def _copied(loss: Loss) -> Loss:
+    """A copy of an object, so that one that counts its calls is at the same count in every run of the probe."""
+    if isinstance(loss, nn.Module | FunctionType | MethodType):
+        return loss
+    try:
+        return copy.deepcopy(loss)
+    except Exception:  # What the user's own code raises where it cannot be copied.
+        return loss
 
 
 def _noting(layers: dict[str, Tensor], path: str) -> Callable[[nn.Module, object, object], None]:
