@@ -56,7 +56,8 @@ EXPECTED = [
     (lambda **given: PublicImputer(), {}),
     (PrivateScaler, {"check_fit_idempotent": NOISE}),
     (PrivateQuantiles, {"check_fit_idempotent": NOISE}),
-    (partial(DPBoostedTrees, trees=20, depth=4), CLASSIFIER),
+    # At a large epsilon: the checks ask for an accuracy of .83 on few records.
+    (partial(DPBoostedTrees, trees=20, depth=4, epsilon=8.0), CLASSIFIER),
 ]
 
 
