@@ -8,7 +8,7 @@ and in every other that runs the same operations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import nullcontext
 
 import torch
@@ -165,6 +165,19 @@ _LOSS = (
     "losses must each depend on their own example only; got losses that mix the batch: a gradient changes with other "
     'records. Use reduction="none", no statistics of the batch, and targets made from one record each.'
 )
+
+
+def course_of(trace: Trace) -> tuple[Hashable, ...]:
+    """All operations of a trace in order, without what was given to them."""
+    return tuple(node.function for node in trace.nodes if node is not None)
+
+
+def numbers_of(trace: Trace) -> Iterator[tuple[Hashable, str, float]]:
+    """(place, its name, number) of every number, no whole one, that an operation was given."""
+    for place, node in enumerate(trace.nodes):
+        for order, value in enumerate(flat((node.args, node.kwargs)) if node is not None else ()):
+            if type(value) is float and node is not None:
+                yield (node.function, place, order), f"a number at {node.line}", value
 
 
 _CHANGES = 8  # Of schedules that change at every step, one in 90,000 is in the order of so many sizes by chance.

@@ -25,7 +25,7 @@ from tacit.gradients.inputs import Inputs, weights_written
 from tacit.gradients.model_probe import TYPED, program_of
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
-from tacit.training.batch_types import NumbersBySize, input_doubt, loss_doubt
+from tacit.training.batch_types import NumbersBySize, course_of, input_doubt, loss_doubt, numbers_of
 from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
@@ -265,8 +265,8 @@ class LoopChecks:
         if max(len(self._numbers), len(self._courses)) >= _SIGNATURES:
             self._numbers.clear()
             self._courses.clear()
-        course = self._courses.setdefault(trace.functions(), len(self._courses))
-        for place, what, number in (("course", "what a loss computes", course), *trace.numbers()):
+        course = self._courses.setdefault(course_of(trace), len(self._courses))
+        for place, what, number in (("course", "what a loss computes", course), *numbers_of(trace)):
             if self._numbers.setdefault(place, NumbersBySize()).follow(number, trace.size):
                 self.facts.missing("numbers_read", f"{what} {BY_SIZE}")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
@@ -22,6 +22,7 @@ from tacit.errors import TrainingMisuse
 from tacit.verification.calls import flat
 from tacit.verification.reads import user_line
 from tacit.verification.recordwise import leaves_of
+from tacit.verification.rules.layers import ignores_targets
 
 # These give a tensor whose shape follows the values: the shape is the number that is read. The tensor stays traced.
 _SHAPED = frozenset(("nonzero", "unique", "bincount", "masked_select"))
@@ -173,7 +174,7 @@ class Trace:
         given = refer(args, self), refer(kwargs, self)
         drawn = _states(device) if _draws(function, kwargs) else None
         others = tuple(self._named(value) for value in flat(given) if isinstance(value, Tensor))
-        ignores = _ignores_targets(function, args, kwargs)
+        ignores = ignores_targets(function, args, kwargs)
         node = Node(function, *given, torch.is_grad_enabled(), user_line(), others, autocast, drawn, ignores)
         self.nodes.append(node)
         return len(self.nodes) - 1
@@ -249,17 +250,6 @@ class Trace:
             for place, node in enumerate(self.nodes)
         )
 
-    def functions(self) -> tuple[Hashable, ...]:
-        """All operations in order, without what was given to them."""
-        return tuple(node.function for node in self.nodes if node is not None)
-
-    def numbers(self) -> Iterator[tuple[Hashable, str, float]]:
-        """(place, its name, number) of every number, no whole one, that an operation was given."""
-        for place, node in enumerate(self.nodes):
-            for order, value in enumerate(flat((node.args, node.kwargs)) if node is not None else ()):
-                if type(value) is float and node is not None:
-                    yield (node.function, place, order), f"a number at {node.line}", value
-
     def _named(self, value: Tensor) -> Hashable | None:
         """What tells a tensor from outside of the trace from others of another shape, origin or value."""
         name = self.known(value)
@@ -287,19 +277,6 @@ _NOT_PRIVATE = (
     "backward must be called on losses of the private model's outputs; got a value of the batch that did not pass the "
     "private model. Compute outputs by private.model(inputs), not by a copy or private.model.module."
 )
-
-
-_OF_CLASSES = {"cross_entropy", "cross_entropy_loss", "nll_loss", "nll_loss2d", "nll_loss_nd"}
-
-
-def _ignores_targets(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a loss of classes is given a target that it leaves out: types of a mean follow that value."""
-    if getattr(function, "__name__", "") not in _OF_CLASSES:
-        return False
-    target = kwargs["target"] if "target" in kwargs else args[1]
-    ignored = kwargs.get("ignore_index", args[4] if len(args) > 4 else -100)
-    with torch._C.DisableTorchFunctionSubclass():
-        return not target.is_floating_point() and bool((target == ignored).any())
 
 
 class TracedTensor(Tensor):

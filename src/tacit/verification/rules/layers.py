@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -363,6 +366,19 @@ def _is_size(call: Call) -> bool:
 
 
 _SUM = 2
+
+
+_OF_CLASSES = {"cross_entropy", "cross_entropy_loss", "nll_loss", "nll_loss2d", "nll_loss_nd"}
+
+
+def ignores_targets(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a loss of classes is given a target that it leaves out: the type of its mean follows that value."""
+    if getattr(function, "__name__", "") not in _OF_CLASSES:
+        return False
+    target = kwargs["target"] if "target" in kwargs else args[1]
+    ignored = kwargs.get("ignore_index", args[4] if len(args) > 4 else -100)
+    with torch._C.DisableTorchFunctionSubclass():
+        return not target.is_floating_point() and bool((target == ignored).any())
 
 
 @rule("nll_loss_backward", "nll_loss2d_backward", "multi_margin_loss_backward", "multilabel_margin_loss_backward")
