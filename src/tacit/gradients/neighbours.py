@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import FunctionType, MethodType
 from typing import Any
@@ -216,8 +217,7 @@ def _run(model: nn.Module, batch: ProbedBatch, keep: Tensor, start: Callable[[],
     try:
         hooks = [inner.register_forward_hook(_noting(layers, path)) for path, inner in module.named_modules() if path]
         start()
-        given = map_tensors(lambda value: value.detach().clone(), batch.inputs)
-        returned = outputs_of(module, given)
+        returned = outputs_of(module, map_tensors(lambda value: value.detach().clone(), batch.inputs))
         if batch.loss is not None and batch.targets is not None:
             returned = losses_of(_copied(batch.loss), returned, batch.targets.detach().clone())
         outputs = _batched(returned, len(keep))
@@ -232,12 +232,9 @@ def _run(model: nn.Module, batch: ProbedBatch, keep: Tensor, start: Callable[[],
 
 def _copied(loss: Loss) -> Loss:
     """A copy of an object, so that one that counts its calls is at the same count in every run of the probe."""
-    if isinstance(loss, nn.Module | FunctionType | MethodType):
-        return loss
-    try:
-        return copy.deepcopy(loss)
-    except Exception:  # What the user's own code raises where it cannot be copied.
-        return loss
+    with suppress(Exception):  # Whatever the user's own code raises where it cannot be copied.
+        return loss if isinstance(loss, nn.Module | FunctionType | MethodType) else copy.deepcopy(loss)
+    return loss
 
 
 def _noting(layers: dict[str, Tensor], path: str) -> Callable[[nn.Module, object, object], None]:
