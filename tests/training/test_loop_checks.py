@@ -291,6 +291,15 @@ def test_a_learning_rate_in_the_order_of_batch_sizes_takes_the_word_away(rate, s
     assert any(found) == (standing is Standing.CONDITIONAL)
 
 
+def test_few_schedules_of_two_rates_are_taken_for_numbers_that_follow_sizes():
+    """At eight changes one in 63 of them is in the order of the sizes by chance."""
+    draw, alarms = np.random.default_rng(5), 0
+    for _ in range(2000):
+        rates, sizes = NumbersBySize(), draw.poisson(20, 30)
+        alarms += max([rates.follow(0.1 * (1 + step % 2), int(size)) for step, size in enumerate(sizes)])
+    assert alarms == 0
+
+
 def test_a_learning_rate_that_follows_the_batch_is_conditional():
     def scaled(p, a, b):
         p.optimizer.param_groups[0]["lr"] = 0.01 * len(a)

@@ -8,6 +8,7 @@ and in every other that runs the same operations.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import nullcontext
 
@@ -180,11 +181,14 @@ def numbers_of(trace: Trace) -> Iterator[tuple[Hashable, str, float]]:
                 yield (node.function, place, order), f"a number at {node.line}", value
 
 
-_CHANGES = 8  # Of schedules that change at every step, one in 90,000 is in the order of so many sizes by chance.
+_BY_CHANCE = math.log(1e-5)  # of a schedule to be in the order of the sizes, below which it is not taken for one
 
 
 class NumbersBySize:
     """Numbers that a loop gives from step to step beside the sizes of its batches: nothing else shows `len(x)` in them.
+
+    Sizes do not know a schedule, so n numbers of which n_i are alike are in their order, rising or falling, with a
+    probability of at most 2 prod n_i! / n!.
 
     Example:
         >>> numbers = NumbersBySize()
@@ -194,16 +198,17 @@ class NumbersBySize:
 
     def __init__(self) -> None:
         self._numbers: dict[int, float] = {}
-        self._last, self._changes, self._apart = math.nan, -1, False
+        self._counts = Counter[float]()
+        self._log_chance, self._apart = math.log(2), False
 
     def follow(self, number: float, size: int) -> bool:
-        """Whether `number`, at a batch of `size`, and those before it changed often and in the order of the sizes."""
+        """Whether `number`, at a batch of `size`, and those before it are in the order of the sizes, not by chance."""
         if self._apart:
             return False
-        self._changes += number != self._last
-        self._last = number
         known = self._numbers.setdefault(size, number)
-        if self._changes:
+        self._counts[number] += 1
+        self._log_chance += math.log(self._counts[number] / self._counts.total())
+        if len(self._counts) > 1:
             numbers = [each for _, each in sorted(self._numbers.items())]
             self._apart = known != number or numbers not in (sorted(numbers), sorted(numbers, reverse=True))
-        return not self._apart and self._changes >= _CHANGES
+        return not self._apart and self._log_chance < _BY_CHANCE

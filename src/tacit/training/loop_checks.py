@@ -313,7 +313,7 @@ class LoopChecks:
     def before_step(self, size: int) -> None:
         """Check weights and settings again, before the release of a batch of `size` records."""
         self.guard.check_weights()
-        if self._rates.follow(float(self.optimizer.param_groups[0]["lr"]), size):
+        if self._rates.follow(float(self.optimizer.param_groups[0].get("lr", 0.0)), size):
             self.facts.missing("numbers_read", f"the learning rate {BY_SIZE}")
         self.check_settings(
             "optimizer settings", settings_of(self.optimizer) != self._settings and not self._scheduled()

@@ -373,9 +373,9 @@ _OF_CLASSES = {"cross_entropy", "cross_entropy_loss", "nll_loss", "nll_loss2d", 
 
 def ignores_targets(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a loss of classes is given a target that it leaves out: the type of its mean follows that value."""
-    if getattr(function, "__name__", "") not in _OF_CLASSES:
+    target = kwargs.get("target", args[1] if len(args) > 1 else None)
+    if getattr(function, "__name__", "") not in _OF_CLASSES or not isinstance(target, Tensor):
         return False
-    target = kwargs["target"] if "target" in kwargs else args[1]
     ignored = kwargs.get("ignore_index", args[4] if len(args) > 4 else -100)
     with torch._C.DisableTorchFunctionSubclass():
         return not target.is_floating_point() and bool((target == ignored).any())
