@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, bdtrc, logsumexp
 
 from tacit import check
 from tacit.audit.noise_monitor import Monitor
+from tacit.root_finding import minimum
 
 _REACH = 12.0  # standard deviations of the binomial that enter a moment generating function: 1e-30 lies beyond
 
@@ -135,8 +135,7 @@ def _chernoff(seen: float, terms: int, trials: int, rate: float) -> float:
         s = sign * math.exp(log_s)
         return terms * float(np.asarray(logsumexp(logs + s * squares))) - s * seen
 
-    best: Any = minimize_scalar(bound, bounds=(-20.0, 6.0), method="bounded")
-    return min(1.0, 2 * math.exp(min(0.0, bound(float(best.x)))))
+    return min(1.0, 2 * math.exp(min(0.0, bound(minimum(bound, -20.0, 6.0, accuracy=1e-5)))))
 
 
 class AllocationMonitor(Monitor):

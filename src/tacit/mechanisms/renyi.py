@@ -1,6 +1,7 @@
 """Renyi divergences of subsampled mechanisms, each an upper bound up to a stated rounding allowance."""
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import gamma, gammaln
@@ -52,6 +53,7 @@ def _log_moment_bound(sample_rate: float, noise_multiplier: float, order: float)
     return order * float(np.log1p(sample_rate * np.expm1(y)))
 
 
+@lru_cache(maxsize=2048)  # Accountants share orders.
 def _log_moment_series(sample_rate: float, noise_multiplier: float, order: float) -> float:
     """Return log(1 + sum_k C(a, k) (1 - p)^{a - k} p^k (e^{k (k - 1) / (2 s^2)} - 1)) for integer a.
 
@@ -67,9 +69,19 @@ def _log_moment_series(sample_rate: float, noise_multiplier: float, order: float
 
 def _log_moment_quadrature(sample_rate: float, noise_multiplier: float, order: float) -> float:
     """The same moment by the trapezoid rule; the integrand is analytic in the strip |Im x| < pi s^2."""
-    x, step = _nodes(noise_multiplier, -_REACH * noise_multiplier, max(order, 2.0) + _REACH * noise_multiplier)
-    log_ratio, error = _mixture(sample_rate, noise_multiplier, x)
-    return _log_moment(log_ratio, error, _log_normal(x, noise_multiplier), order, step)
+    x, step, *columns = _line(sample_rate, noise_multiplier, 2.0 ** np.ceil(np.log2(max(order, 2.0))))
+    count = int(np.ceil((max(order, 2.0) + _REACH * noise_multiplier - x[0]) / step))
+    log_ratio, error, log_density = (column[:count] for column in columns)
+    return _log_moment(log_ratio, error, log_density, order, step)
+
+
+@lru_cache(maxsize=4)
+def _line(
+    sample_rate: float, noise_multiplier: float, highest: float
+) -> tuple[np.ndarray, float, np.ndarray, np.ndarray, np.ndarray]:
+    """The nodes of all orders up to the highest one, whose first ones are those of smaller orders, and the mixture."""
+    x, step = _nodes(noise_multiplier, -_REACH * noise_multiplier, highest + _REACH * noise_multiplier)
+    return x, step, *_mixture(sample_rate, noise_multiplier, x), _log_normal(x, noise_multiplier)
 
 
 def replaced_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:

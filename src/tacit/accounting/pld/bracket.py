@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tacit.accounting.pld.gaussian_cover import Chart, mu_bounds, mu_floor, regr
 from tacit.accounting.pld.intervals import ALLOWANCE
 from tacit.accounting.pld.rounding import UNIT
 from tacit.errors import Refused
+from tacit.root_finding import minimum
 from tacit.tradeoff import Curve
 from tacit.tradeoff.curve import PROFILE_END, profile_grid
 from tacit.tradeoff.gaussian import gaussian_mu
@@ -66,8 +67,6 @@ def type_two_error(alpha: float, epsilons: np.ndarray, deltas: np.ndarray, near:
 
 def _maximum(alpha: float, epsilons: np.ndarray, deltas: np.ndarray, near: Callable[[float], Delta]) -> float:
     """Log s at about the maximum of phi."""
-    from scipy.optimize import minimize_scalar  # Takes a while to load, and few ask for it.
-
     reached = epsilons <= _FARTHEST
     epsilons, deltas = epsilons[reached], deltas[reached]
     logs = np.concatenate([-epsilons[:0:-1], epsilons])
@@ -81,8 +80,7 @@ def _maximum(alpha: float, epsilons: np.ndarray, deltas: np.ndarray, near: Calla
             return -_value(alpha, math.exp(log_s), sum(quick(abs(log_s))) / 2)
 
         accuracy = _CLOSE * min(max(abs(left), abs(right)), 1.0)
-        found: Any = minimize_scalar(loss, bounds=(left, right), method="bounded", options={"xatol": accuracy})
-        place, width = float(found.x), right - left
+        place, width = minimum(loss, left, right, accuracy=accuracy), right - left
         if left + _EDGE * width < place < right - _EDGE * width:
             break
         left, right = max(place - width, -_FARTHEST), min(place + width, _FARTHEST)

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from tacit.accounting.pld.rounding import UNIT
+from tacit.root_finding import minimum
 from tacit.tradeoff.gaussian import gaussian_delta, gaussian_mu
 
 Interval = tuple[float, float]
@@ -118,13 +118,12 @@ def mu_floor(slack: float, epsilons: np.ndarray, chart: Chart) -> float:
 
 def _largest(slack: float, left: float, right: float, bounds: Delta) -> float:
     """About the largest mu that an epsilon in between needs, rounded down."""
-    from scipy.optimize import minimize_scalar  # Takes a while to load, and few ask for it.
 
     def loss(epsilon: float) -> float:
         return -gaussian_mu(epsilon, bounds(epsilon)[0] - slack)
 
-    found: Any = minimize_scalar(loss, bounds=(left, right), method="bounded", options={"xatol": 1e-5 * (right - left)})
-    return _mu_below(float(found.x), bounds(float(found.x))[0] - slack)
+    epsilon = minimum(loss, left, right, accuracy=1e-5 * (right - left))
+    return _mu_below(epsilon, bounds(epsilon)[0] - slack)
 
 
 def mu_bounds(floor: float, slack: float, epsilons: np.ndarray, chart: Chart) -> Interval:
