@@ -25,6 +25,7 @@ DETAILS = ("reference/", "papers/")
 DETAILS_BOOST = 1e-3  # the theme gives a word of a title 1000 times the weight of one of the text
 # The dialog of the theme's search has no name, which axe-core's rule aria-dialog-name asks for.
 DIALOG = 'data-md-component="search" role="dialog"'
+BESIDE = "../../results/"  # where a page of a paper has its numbers in the repository
 # What a preview of a link shows: `tacit account docs/pictures/mnist.json --plot docs/pictures/preview.png` draws it.
 PREVIEW = "pictures/preview.png"
 PREVIEW_WORDS = "Trade-off curves of one MNIST run by several accountants, and epsilon step by step"
@@ -39,14 +40,24 @@ def on_config(config: Any) -> Any:
     return config
 
 
+def on_files(files: Any, config: Any) -> Any:
+    """The stored numbers of the papers are part of the site, at results/PAPER/ITEM.csv."""
+    from mkdocs.structure.files import File
+
+    for path in sorted((ROOT / "results").glob("*/*.csv")):
+        place = path.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, place, abs_src_path=str(path)))
+    return files
+
+
 def on_page_markdown(markdown: str, page: Any, **given: Any) -> str:
-    """Replace each marker by what it stands for: stored results, or the theory with formulas as MathML."""
+    """Replace each marker by what it stands for, and links to stored numbers by those of the site."""
     if page is not None and page.file.src_uri.startswith(DETAILS):
         page.meta.setdefault("search", {"boost": DETAILS_BOOST})
     for marker, written in MARKERS.items():
         if marker in markdown:
             markdown = markdown.replace(marker, written())
-    return markdown
+    return markdown.replace(BESIDE, BESIDE.removeprefix("../"))
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:

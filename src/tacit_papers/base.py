@@ -125,8 +125,8 @@ class Verdict:
 
     @property
     def expects_misses(self) -> bool:
-        """Whether numbers of the item are said to lie beyond their tolerance."""
-        return self.word in _GO_ON
+        """Whether numbers of the item are said to lie beyond their tolerance, at least in the plain reading."""
+        return self.word in (*_GO_ON, "reproduced under another reading")
 
     @property
     def words(self) -> str:

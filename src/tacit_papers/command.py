@@ -129,12 +129,19 @@ def _list(results: Path, json: bool) -> None:
     if json:
         print(json_text([{"paper": key} | row for key, rows in listed.items() for row in rows]))
         return
+    from rich.table import Table
+    from rich.text import Text
+
     from tacit.cli.console import screen
-    from tacit.reports import plain_table
 
     for key, rows in listed.items():
+        table = Table("item", "ours", "verdict", box=None)
+        for row in rows:
+            place = (results / key / f"{row['item']}.csv").resolve()
+            linked = f"link {place.as_uri()}" if place.exists() else ""
+            table.add_row(Text(row["item"], style=linked), Text(row["ours"]), Text(row["verdict"]))
         screen().print(f"\n{PAPERS[key].title} ({key}); evidence: {results}/{key}/ITEM.csv")
-        screen().print(plain_table([{name: row[name] for name in ("item", "ours", "verdict")} for row in rows]))
+        screen().print(table)
 
 
 def _table(title: str, rows: Iterable[Mapping[str, Any]]) -> Any:

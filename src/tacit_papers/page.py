@@ -94,9 +94,8 @@ def reading(template: str, items: Sequence[Mapping[str, Any]]) -> str:
 
 
 _LEGEND = (
-    "Every number with its tolerance, its standing and the number of runs behind it is in the CSV file of its row; "
-    "`published.toml` has the place of every published number and the reason of every tolerance. "
-    "`tacit reproduce PAPER/ITEM --full` computes an item again."
+    "The numbers of a row have tolerances, standings and runs; `published.toml` has the place of every published one "
+    "([how to compute them again](../reproduce.md))."
 )
 
 
@@ -109,8 +108,10 @@ def _overview(paper: Paper, items: Sequence[Mapping[str, Any]]) -> str:
         if row["item"] in found:
             item = found[row["item"]]
             drawn = [f"[drawing {place}]({paper.key}/{name}.svg)" for place, name in enumerate(item["figures"], 1)]
-            runs = f"{item['size']}, {len(item['runs'])} of {item['tasks']} runs"
-            state = ", ".join([f"`results/{paper.key}/{row['item']}.csv`", runs, *drawn])
+            left = "" if len(item["runs"]) == item["tasks"] else f" of {item['tasks']}"
+            runs = f"{item['size']}, {len(item['runs'])}{left} runs"
+            numbers = f"[numbers](../../results/{paper.key}/{row['item']}.csv)"
+            state = ", ".join([numbers, runs, *drawn])
         title = f"{row['row of the paper']} (`{row['item']}`)"
         word = paper.summary.verdicts[row["item"]].word
         cells = (title, row["kind"], row["ours"], f"**{word}**{row['verdict'].removeprefix(word)}", state)

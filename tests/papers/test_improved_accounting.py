@@ -113,9 +113,11 @@ def test_noise_is_read_off_the_generic_accountant(epsilon, rate, samples):
 
 def test_rows_of_the_regressions_compare_the_moments_and_the_bayesian_column():
     costs = {"baseline": 7.59, "generic": 5.9, "pld": 6.6}
-    hidden = {"claimed": 4.54, "bayesian": 5.0, "proven": 1e6}
-    rows = table_1._inference_rows("quick", [costs, {"epsilon": 1.0}, hidden] * 2)
-    assert [row.passed for row in rows] == [True, *[None] * 4, False, None, False, *[None] * 4, False, None]
+    hidden = {"claimed": 4.54, "bayesian": 5.0, "proven": 1e6, "accuracy": 0.8}
+    loose = {"bayesian": 0.11, "largest": 2.4, "accuracy": 0.7}
+    rows = table_1._inference_rows("quick", [costs, {"epsilon": 1.0}, hidden, loose] * 2)
+    first = [True, *[None] * 4, False, None]
+    assert [row.passed for row in rows] == [*first, True, *[None] * 3, False, *first[1:], False, *[None] * 3]
     assert [row.standing for row in rows[:7]] == [
         Standing.PROVEN, Standing.PROVEN, Standing.CLAIMED, Standing.BAYESIAN,
         Standing.CLAIMED, Standing.BAYESIAN, Standing.PROVEN,

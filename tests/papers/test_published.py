@@ -40,17 +40,19 @@ def published_rows(key: str) -> list[tuple[str, dict[str, str]]]:
 NOTES = Path(__file__).parents[3] / "shared" / "methods"
 
 
-def numbers_of(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of a paper's file by its path, tolerances left out."""
+def numbers_of(value: Any, path: str = "", line: int | None = None) -> Iterator[tuple[str, float, int | None]]:
+    """Every number of a paper's file by its path, with the line that its cell names; tolerances are left out."""
     if isinstance(value, dict):
+        line = value.get("line", line)
         for name, inner in value.items():
-            if "tolerance" not in name and not (not path and name in ("places", "reasons", "not_compared", "choices")):
-                yield from numbers_of(inner, f"{path}.{name}" if path else name)
+            ours = not path and name in ("places", "reasons", "not_compared", "choices")
+            if "tolerance" not in name and name not in ("line", "derived") and not ours:
+                yield from numbers_of(inner, f"{path}.{name}" if path else name, None if value.get("derived") else line)
     elif isinstance(value, list):
         for inner in value:
-            yield from numbers_of(inner, path)
+            yield from numbers_of(inner, path, line)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield path, float(value)
+        yield path, float(value), line
 
 
 def within(path: str, prefix: str) -> bool:
@@ -66,7 +68,7 @@ def place_of(path: str, places: list[dict[str, Any]]) -> dict[str, Any] | None:
 @pytest.mark.parametrize("key", PAPERS)
 def test_every_published_number_has_a_place_of_a_known_kind(key):
     table = tomllib.loads(FILES[key].read_text(encoding="utf-8"))
-    found = {path for path, _ in numbers_of(table) if not any(within(path, each) for each in table["choices"])}
+    found = {path for path, *_ in numbers_of(table) if not any(within(path, each) for each in table["choices"])}
     assert [path for path in found if place_of(path, table["places"]) is None] == []
     assert {each["kind"] for each in table["places"]} <= set(KINDS)
     named = {item for each in table["places"] for item in each["items"]}
@@ -78,16 +80,25 @@ def test_every_published_number_has_a_place_of_a_known_kind(key):
 def test_a_number_of_the_text_stands_at_its_place(key):
     table = tomllib.loads(FILES[key].read_text(encoding="utf-8"))
     missing = []
-    for path, value in numbers_of(table):
+    for path, value, line in numbers_of(table):
         place = place_of(path, table["places"])
-        if place is None or place["kind"] != "text" or any(within(path, each) for each in table["choices"]):
+        if place is None or place["kind"] == "derived" or any(within(path, each) for each in table["choices"]):
             continue
-        first, last = place["lines"]
+        first, last = place["lines"] if line is None else (line, line)
         lines = (NOTES / place["file"]).read_text(encoding="utf-8").splitlines()[first - 1 : last]
         printed = {float(each) for each in re.findall(r"\d*\.?\d+(?:e-?\d+)?", " ".join(lines))}
         if not any(math.isclose(value, each * unit) for each in printed for unit in (1, 0.01)):
             missing.append((path, value, f"{place['file']}:{first}"))
     assert not missing
+
+
+@pytest.mark.parametrize("key", PAPERS)
+def test_a_place_is_a_few_lines_and_a_cell_names_its_own(key):
+    """A number is easily found somewhere in twenty lines of numbers."""
+    table = tomllib.loads(FILES[key].read_text(encoding="utf-8"))
+    assert [each for each in table["places"] if not 0 <= each["lines"][1] - each["lines"][0] <= 8] == []
+    cells = [cell for _, cell in tables_with_tolerance(table) if "value" in cell]
+    assert all("line" in cell for cell in cells)
 
 
 def test_every_paper_has_its_numbers_in_a_file():
@@ -127,6 +138,28 @@ def test_a_published_number_without_tolerance_says_why_it_is_not_compared(key):
     assert all(isinstance(words, str) and words for words in reasons.values())
 
 
-def test_the_leads_of_table_2_are_marked_as_derived():
+def test_the_leads_of_table_2_are_derived_from_its_columns_and_those_over_a_random_mask_reproduced():
+    table = tomllib.loads(FILES["lottery-ticket"].read_text(encoding="utf-8"))["table_2"]
+    for data, lead in table["lead"].items():
+        assert math.isclose(lead, table["winning"][data] - table["random"][data])
+    leads = [row for _, row in published_rows("lottery-ticket") if "ahead of the random mask" in row["quantity"]]
+    assert len(leads) == 5
+    assert sorted(row["pass"] for row in leads) == ["", "", "true", "true", "true"]
     derived = [row for item, row in published_rows("lottery-ticket") if item == "random-ticket"]
-    assert all("derived" in row["quantity"] for row in derived)
+    assert all("derived" in row["quantity"] for row in [*leads, *derived])
+
+
+ROOT = Path(__file__).parents[2]
+CLAIMS = re.compile(r"Kang|Triastcyn|Gondara|Bu et al|PaperInput|published mask|the tickets are the paper")
+
+
+def test_a_refutation_of_a_paper_carries_its_assumption_in_the_same_line():
+    files = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    lines = [(path.name, line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
+    refuted = [(name, line) for name, line in lines if CLAIMS.search(line) and re.search(r"\brefute[ds]\b", line)]
+    assert len(refuted) >= 5
+    assert [each for each in refuted if not re.search(r"\b(if|where|since)\b", each[1])] == []
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| claim |")[2].partition("\n\n")[0]
+    rows = table.splitlines()[2:]
+    assert len(rows) >= 4
+    assert [row for row in rows if ", if " not in row.split(" | ")[0]] == []

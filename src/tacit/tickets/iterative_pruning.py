@@ -55,7 +55,7 @@ def iterative_tickets(
     """Train the masked network from its start, prune by magnitude, rewind, again (Frankle & Carbin 2019).
 
     Nothing here is private: the masks depend on `inputs` and `targets` without any noise. With public data that is
-    harmless; with private data the tickets are the paper's ("paper"), whose claimed protection is refuted.
+    harmless; with private data the tickets are the paper's ("paper"), whose claim is refuted if `start` is known.
 
     Args:
         model: at its start; used as workspace.

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
@@ -257,7 +257,18 @@ def _rows(item: str, quantity: str, words: str, size: str, values: Sequence[Any]
                     rows.append(
                         make(f"{dataset}{where}, {name}: {words}", None, scale * at[epsilon], repeats=ran[dataset])
                     )
-    return rows
+    return rows + (_fluctuations(make, size, values) if quantity == "accuracy" else [])
+
+
+def _fluctuations(make: Any, size: str, values: Sequence[Any]) -> list[Row]:
+    """By how much accuracy changes from split to split: of noisy SGD the paper says that it fluctuates."""
+    found: dict[str, dict[tuple[str, float], list[float]]] = {name: {} for name in _PAPERS}
+    for row in (row for rows in values for row in rows or ()):
+        if _label(row) in _PAPERS and row["epsilon"] <= _HIGHEST:
+            found[_label(row)].setdefault((row["dataset"], row["epsilon"]), []).append(100 * row["accuracy"])
+    spreads = {name: [stdev(each) for each in cells.values() if len(each) > 1] for name, cells in found.items()}
+    words = f"standard deviation over splits, average over tables and epsilons up to {_HIGHEST:g}, points"
+    return [make(f"{_PAPERS[name]}: {words}", None, round(mean(each), 2)) for name, each in spreads.items() if each]
 
 
 def _drawings(item: str, quantity: str, words: str, size: str, values: Sequence[Any]) -> Mapping[str, str]:

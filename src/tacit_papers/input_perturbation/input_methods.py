@@ -1,7 +1,8 @@
 """Input perturbation as published.
 
-`PaperInput` (Kang, Liu, Niu, Tong, Zhang & Wang, arXiv 2002.08570) is claimed, and refuted; `Fukuchi` (Fukuchi, Tran &
-Sakuma 2017) sums up to objective perturbation; `Shuffled` (Feldman, McMillan & Talwar 2021) trusts a shuffler.
+`PaperInput` (Kang, Liu, Niu, Tong, Zhang & Wang, arXiv 2002.08570) is claimed, refuted if T is small against n;
+`Fukuchi` (Fukuchi, Tran & Sakuma 2017) sums up to objective perturbation; `Shuffled` (Feldman, McMillan & Talwar 2021)
+trusts a shuffler.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ def claim_in(terms: Terms, mechanism: Approximate) -> None:
 def claimed_release(
     theta: np.ndarray, mechanism: Approximate, terms: Terms, sigma: float, records: int, steps: int
 ) -> Release:
-    """Release of records that were perturbed as the paper does, with the claim, and the floor that refutes it.
+    """Release of records that were perturbed as the paper does, with the claim, and the floor beside it.
 
     Args:
         theta: released parameters.

@@ -196,7 +196,7 @@ def _estimated(data: Any, method: str, epsilon: float, seed: int) -> tuple[float
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PublishedMLP(DPMLPClassifier):
-    """`DPMLPClassifier` on features perturbed as Kang et al. calibrate them: claimed, and refuted.
+    """`DPMLPClassifier` on features perturbed as Kang et al. calibrate them: claimed, refuted if T is small against n.
 
     Args:
         steps: full-batch steps.
