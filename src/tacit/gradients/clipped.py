@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from types import CodeType, FunctionType, MethodType
 from typing import Literal
 
@@ -242,7 +242,7 @@ class ClippedSum:
             found[owners] = self._add(block, verified, total).to(self.dtype)
         return self._result(total, [found])
 
-    @property
+    @cached_property
     def dtype(self) -> torch.dtype:
         """Type that clipped sums are released in, whatever a batch was summed in."""
         return max((wide(each.dtype) for each in self.trainable.values()), key=lambda dtype: dtype.itemsize)
@@ -250,9 +250,12 @@ class ClippedSum:
     @property
     def slack(self) -> float:
         """Nu: share by which the sensitivity of a computed sum exceeds that of the clip; no record enters it."""
+        return 0.0 if self.clip.of_mean else self._slack_of_sums
+
+    @cached_property
+    def _slack_of_sums(self) -> float:
         dtypes = {wide(each.dtype) for each in self.trainable.values()}
-        single = self.privacy_units.single_slack
-        return 0.0 if self.clip.of_mean else max(slack(dtype, len(self.trainable), single) for dtype in dtypes)
+        return max(slack(dtype, len(self.trainable), self.privacy_units.single_slack) for dtype in dtypes)
 
     def _result(self, total: Total, norms: list[Tensor]) -> tuple[FlatGradient, Tensor]:
         gradient = replace(total.gradient(), slack=self.slack, released_in=self.dtype)

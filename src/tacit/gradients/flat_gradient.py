@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -190,11 +190,13 @@ class FlatGradient:
         return cls.of(torch.zeros(size, dtype=widest, device=device), trainable)
 
     @classmethod
-    def of(cls, flat: Tensor, trainable: Mapping[str, Tensor]) -> FlatGradient:
-        """`flat` with its parts, one of the shape of every parameter."""
+    def of(
+        cls, flat: Tensor, trainable: Mapping[str, Tensor], slack: float = 0.0, released_in: torch.dtype | None = None
+    ) -> FlatGradient:
+        """`flat` with its parts, one of the shape of every parameter; for the rest see the attributes."""
         parts = flat.split_with_sizes([parameter.numel() for parameter in trainable.values()])
         named = zip(trainable.items(), parts, strict=True)
-        return cls(flat, {name: part.view(parameter.shape) for (name, parameter), part in named})
+        return cls(flat, {name: part.view(parameter.shape) for (name, parameter), part in named}, slack, released_in)
 
     def as_released(self) -> FlatGradient:
         """The gradient in the type of the model. Whether a batch was summed in a wider one is private."""
@@ -241,5 +243,6 @@ class Total:
         """The sum of all parts; zero without any."""
         if self._sum is None or self._last is None:
             return FlatGradient.zeros(self._trainable)
-        found = FlatGradient.of(self._sum, self._trainable)
-        return replace(found, slack=self._last.slack, released_in=self._last.released_in)
+        if self._parts == 1:
+            return self._last
+        return FlatGradient.of(self._sum, self._trainable, self._last.slack, self._last.released_in)

@@ -76,6 +76,17 @@ class Blocks:
     dtype: torch.dtype
     position_rows: int
 
+    def equal_parts(self, count: int) -> int:
+        """Number of equal parts of `count` units with no more roundings than blocks of `rows`; 0 where there is none.
+
+        Example:
+            >>> [Blocks(117, torch.float32, 1).equal_parts(units) for units in (100, 256, 263)]
+            [1, 4, 0]
+        """
+        least, most = -(-count // self.rows), self.rows + count / self.rows
+        allowed = (parts for parts in range(least, 2 * least + 1) if count // parts + parts <= most)
+        return next((parts for parts in allowed if count % parts == 0), 0)
+
 
 def single_slack(expected_batch_size: float | None = None) -> float:
     """Slack of single-precision sums for batches of B units on average; the largest where B is not known.

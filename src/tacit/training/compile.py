@@ -180,11 +180,12 @@ class CompiledSum:
         size, total = self._max_size or count, Total(self._clipped.trainable)
         for start in range(0, count, size):
             part = slice(start, start + size)
-            found = self._physical_batch(rows(inputs, part), targets[part], count)
+            whole = size >= count
+            found = self._physical_batch(*((inputs, targets) if whole else (rows(inputs, part), targets[part])), count)
             if found is None:
                 return None
-            total.add(FlatGradient.of(found, self._clipped.trainable))
-        return replace(total.gradient(), slack=self._clipped.slack, released_in=self._clipped.dtype)
+            total.add(FlatGradient.of(found, self._clipped.trainable, self._clipped.slack, self._clipped.dtype))
+        return total.gradient()
 
     def _physical_batch(self, inputs: Inputs, targets: Tensor, drawn: int) -> Tensor | None:
         """Clipped sum of one physical batch of a logical batch of `drawn` records."""
@@ -194,8 +195,10 @@ class CompiledSum:
             index = torch.arange(size, device=targets.device)
             index[count:] = 0
             inputs, targets = rows(inputs, index), targets[index]
-        like = next(iter(self._clipped.trainable.values())).detach().new_zeros(0, dtype=self._clipped.dtype)
-        weights = self._constant(("weights", size, count), lambda: (torch.arange(size) < count).to(like))
+        weights = self._constant(
+            ("weights", size, count),
+            lambda: (torch.arange(size) < count).to(self._parameters[0].device, self._clipped.dtype),
+        )
         arguments = [*self._parameters, *tensors(inputs), targets, weights]
         graph = self._graph(inputs, targets, arguments, drawn)
         with torch.no_grad(), precise_products():

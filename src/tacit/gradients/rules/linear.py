@@ -19,6 +19,8 @@ from tacit.gradients.rounding import FIRST_LEVEL, Blocks, second_level
 _SPARSE_SHARE = 0.15
 # Terms that are added one after another: more would cost digits.
 _SEQUENTIAL_TERMS = 128
+# Values of all blocks of a sum together (1 MB) that one product makes in less time than several do.
+_JOINT_VALUES = 2**18
 
 
 @dataclass
@@ -59,12 +61,19 @@ class OuterProduct(PerSampleGradients):
         return replace(self, left=self.left[index], right=self.right[index])
 
     def add_in_blocks(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
-        """One product for each block, all but the first written over each other: a pass over memory less."""
-        if recording():
-            super().add_in_blocks(gradient_sum, factors, blocks)
-            return
+        """Blocks of equal size in one product where they are few and small; else one product for each block."""
         left, right = self.weighted(factors, gradient_sum.dtype)
         count = len(factors)
+        equal = blocks.equal_parts(count)
+        if equal and (equal == 1 or equal * gradient_sum.numel() <= _JOINT_VALUES):
+            by_block = torch.bmm(left.unflatten(1, (equal, -1)).transpose(0, 1), right.unflatten(0, (equal, -1)))
+            gradient_sum += by_block.sum(0) if equal > 1 else by_block[0]
+            return
+        if recording():
+            for start in range(0, count, blocks.rows):
+                index = slice(start, start + blocks.rows)
+                gradient_sum += left[:, index] @ right[index]
+            return
         # `gradient_sum` holds zeros: writing over them spares a pass over memory.
         torch.mm(left[:, : blocks.rows], right[: blocks.rows], out=gradient_sum)
         if count > blocks.rows:
