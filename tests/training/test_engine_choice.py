@@ -1,19 +1,55 @@
 """engine="auto": recorded where one recording stands for all steps and pays, eager otherwise."""
 
+import random
+
 import pytest
 import torch
 from torch import nn
 
 from tacit.accounting import Ledger
+from tacit.clipping import FlatClip
+from tacit.gradients import ClippedSum
 from tacit.losses import sequence_classification
 from tacit.noise import SeededStream
 from tacit.standing import Standing
-from tacit.training import engine_choice, fit
+from tacit.training import Callback, engine_choice, fit
+from tacit.training.compile import CompiledSum
 from tests.training.cases import blobs, plain_sgd, small_model
 
 
 class Own(nn.Sequential):
     """A user's class, which may do anything."""
+
+
+class Counting(Own):
+    """Its second half depends on how often it ran."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * (1.0 if self.calls % 2 else 0.5)
+
+
+class Skipping(Own):
+    """A draw of Python decides which layers run."""
+
+    def forward(self, x):
+        return super().forward(x) * (1.0 if random.random() < 0.5 else 0.5)
+
+
+class Drawing(Own):
+    """A draw of torch decides it."""
+
+    def forward(self, x):
+        return super().forward(x) * (1.0 if torch.rand(()) < 0.5 else 0.5)
+
+
+class Reading(Own):
+    """A number of the records decides it."""
+
+    def forward(self, x):
+        return super().forward(x) if float(x.detach().abs().sum()) > 0 else x[:, :3]
 
 
 def hooked():
@@ -38,11 +74,11 @@ def quick_recording(monkeypatch):
 def trained(model=None, steps=8, **changes):
     model = model if model is not None else small_model()
     settings = {"clip_norm": 0.4, "noise_multiplier": 1.3, "batch_size": 40.0, "ledger": Ledger()} | changes
+    settings = {"loss": sequence_classification} | settings
     x, y = blobs(400)
-    return fit(model, x, y, loss=sequence_classification, optimizer=plain_sgd(model), steps=steps, **settings)
+    return fit(model, x, y, optimizer=plain_sgd(model), steps=steps, **settings)
 
 
-@pytest.mark.slow
 def test_a_recording_that_pays_runs_and_stays_proven(quick_recording):
     fitted = trained()
     assert fitted.execution.engine == "recorded"
@@ -53,7 +89,10 @@ def test_a_recording_that_pays_runs_and_stays_proven(quick_recording):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"model": Own(*small_model())},
+        {"model": Counting(*small_model())},
+        {"model": Skipping(*small_model())},
+        {"model": Drawing(*small_model())},
+        {"model": Reading(*small_model())},
         {"model": hooked()},
         {"model": replaced()},
         {"stream": SeededStream(5)},
@@ -61,10 +100,68 @@ def test_a_recording_that_pays_runs_and_stays_proven(quick_recording):
         {"max_physical_batch_size": "auto"},
         {"precision": "bfloat16"},
     ],
-    ids=["user's class", "hook", "another forward", "seed", "eager", "physical batches", "bfloat16"],
+    ids=[
+        "counter",
+        "Python's draw",
+        "torch's draw",
+        "number read",
+        "hook",
+        "another forward",
+        "seed",
+        "eager",
+        "physical batches",
+        "bfloat16",
+    ],
 )
 def test_eager_where_a_recording_may_not_stand_for_all_steps(quick_recording, changes):
     assert trained(**changes).execution.engine == "eager"
+
+
+SCALE = {"of losses": 1.0}
+
+
+def own_loss(outputs, targets):
+    return SCALE["of losses"] * nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+class At(Callback):
+    """Runs `change` after the fourth step."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def on_step(self, taken, planned):
+        if taken == 4:
+            self.change()
+
+
+def test_code_of_the_user_is_recorded_once_two_typed_passes_ran_the_same_operations(quick_recording):
+    fitted = trained(Own(*small_model()), loss=own_loss)
+    assert fitted.execution.engine == "recorded"
+    assert fitted.ledger.standing is Standing.PROVEN
+
+
+def test_a_schedule_that_a_loss_reads_ends_the_recording(quick_recording, monkeypatch):
+    changed = At(lambda: monkeypatch.setitem(SCALE, "of losses", 2.0))
+    assert trained(loss=own_loss, callbacks=[changed]).execution.engine == "eager"
+
+
+def test_an_attribute_of_the_model_that_changes_ends_the_recording(quick_recording):
+    model = Own(*small_model(), nn.Dropout(0.1))
+    changed = At(lambda: setattr(model[-1], "p", 0.3))
+    assert trained(model, loss=own_loss, callbacks=[changed]).execution.engine == "eager"
+
+
+def test_a_recorded_engine_records_what_an_attribute_has_become():
+    model = nn.Sequential(nn.Linear(5, 3), nn.Threshold(-100.0, 0.0))
+    clipped = ClippedSum(model, FlatClip(1.0))
+    recorded = CompiledSum(clipped, sequence_classification, 8.0, compiler=False)
+    x, y = torch.randn(8, 5), torch.zeros(8, dtype=torch.long)
+    for threshold in (-100.0, 0.0):
+        model[1].threshold = threshold
+        assert recorded.changed() == (threshold == 0.0)
+        total = recorded(x, y)
+        assert torch.allclose(total.flat, clipped(sequence_classification, x, y)[0].flat, atol=1e-6)
 
 
 def test_a_short_run_tries_nothing(monkeypatch):

@@ -180,7 +180,7 @@ def _looped(parts):
 def test_noise_is_told_from_other_laws(name, noise):
     statistics, draw = NoiseStatistics(), np.random.default_rng(0)
     for _ in range(100):
-        statistics.add(torch.from_numpy(noise(draw)).float())
+        statistics.add(torch.from_numpy(noise(draw)))
     assert statistics.alarm() == name
 
 

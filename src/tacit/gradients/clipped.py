@@ -195,7 +195,7 @@ class ClippedSum:
             self._max_physical_batch_size = check.count("max_physical_batch_size", max_physical_batch_size)
         self._buffers = Buffers()
         self.probe = ModelProbe(model)
-        self._probed: set[tuple[object, ...]] = set()
+        self._probed: dict[tuple[object, ...], bool] = {}
         self._verifications = _VERIFICATIONS.setdefault(model, {})
         self._parameters = tuple((id(parameter), parameter.shape) for parameter in self.trainable.values())
 
@@ -349,10 +349,18 @@ class ClippedSum:
                 norms[chosen] = way(batch.select(index), verified, add).to(norms.dtype)
         return norms
 
-    def _verification(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verification:
+    def is_fixed(self, loss: Loss, inputs: Inputs, targets: Tensor) -> bool | None:
+        """Whether every pass of model and loss is one program, see `Verification`; None before the first batch."""
+        verified = self._verifications.get(self._form(loss, inputs, targets))
+        return None if verified is None else verified.fixed
+
+    def _form(self, loss: Loss, inputs: Inputs, targets: Tensor) -> tuple[object, ...]:
         # Rules choose a form by sizes (one position or several, Gram or matrix): another size is verified anew.
         forms = (*form_of(inputs), targets.shape[1:], targets.dtype)
-        key = (identity_of(loss), self.model.training, self._parameters, *forms)
+        return (identity_of(loss), self.model.training, self._parameters, *forms)
+
+    def _verification(self, loss: Loss, inputs: Inputs, targets: Tensor) -> Verification:
+        key = self._form(loss, inputs, targets)
         verified = self._verifications.get(key)
         if verified is None:
             # First, as it neither runs under vmap, where a model that writes into `.data` ends the process, nor
@@ -366,6 +374,7 @@ class ClippedSum:
                     verified = Verification(None, "a forward pass that branches on draws")
                 else:
                     verified = verify_capture(self.model, self.trainable, batch, stateful=bool(self.probe.cleared))
+            verified = replace(verified, fixed=self._probed.get(key, False))
             if verified.final:
                 self._verifications[key] = verified
                 if len(self._verifications) > _KEPT_VERIFICATIONS:
@@ -375,4 +384,4 @@ class ClippedSum:
     def _probe_once(self, key: tuple[object, ...], loss: Loss, inputs: Inputs, targets: Tensor) -> None:
         """Probe model and loss, unless this was done for another batch whose verification was not final."""
         if key not in self._probed and self.probe(inputs, targets, loss, thorough=True):
-            self._probed.add(key)
+            self._probed[key] = self.probe.typed.fixed

@@ -193,7 +193,14 @@ class FlatGradient:
     def of(
         cls, flat: Tensor, trainable: Mapping[str, Tensor], slack: float = 0.0, released_in: torch.dtype | None = None
     ) -> FlatGradient:
-        """`flat` with its parts, one of the shape of every parameter; for the rest see the attributes."""
+        """`flat` with its parts, one of the shape of every parameter.
+
+        Args:
+            flat: all values, in the order of the parameters.
+            trainable: parameter name -> tensor.
+            slack: see the attributes.
+            released_in: see the attributes.
+        """
         parts = flat.split_with_sizes([parameter.numel() for parameter in trainable.values()])
         named = zip(trainable.items(), parts, strict=True)
         return cls(flat, {name: part.view(parameter.shape) for (name, parameter), part in named}, slack, released_in)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from traceback import walk_tb
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils import checkpoint as torch_checkpoint
 
@@ -276,6 +277,8 @@ def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
 
 def rows(inputs: Inputs, index: slice | Tensor) -> Inputs:
     """The inputs of the records in `index`."""
+    if isinstance(index, Tensor) and index.dtype == torch.int64:
+        return map_tensors(lambda value: value.index_select(0, index), inputs)
     return map_tensors(lambda value: value[index], inputs)
 
 

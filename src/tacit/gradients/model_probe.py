@@ -54,6 +54,7 @@ class RecordCheck:
         branches: whether Python read a draw, so that the next pass may run other operations.
         changed: names of state that the passes leave behind, which follows no record.
         counts: whether a number is among it.
+        repeats: whether a second pass ran the same operations.
     """
 
     operations: int = 0
@@ -61,6 +62,12 @@ class RecordCheck:
     branches: bool = False
     changed: frozenset[str] = frozenset()
     counts: bool = False
+    repeats: bool = False
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every pass is one program: no number is read, no draw decides, nothing is kept or unknown."""
+        return self.repeats and not (self.doubts or self.branches or self.changed)
 
 
 @dataclass(frozen=True)
@@ -212,7 +219,9 @@ def check_records(
                 known = replace(known, cleared=known.cleared | found.changed)
                 later, second = _typed(copied, (inputs, targets, loss), known, mode)
                 _check_reads(mode, second)
-                found = replace(found, doubts=tuple(dict.fromkeys((*found.doubts, *later.doubts))))
+                doubts = tuple(dict.fromkeys((*found.doubts, *later.doubts)))
+                repeats = second is not None and second.operations == mode.operations
+                found = replace(found, doubts=doubts, repeats=repeats)
     finally:
         restore()
     return found

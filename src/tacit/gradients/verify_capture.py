@@ -46,12 +46,14 @@ class Verification:
         reason: why there is no trace, or which of its modules run by vmap; empty when every operation is covered.
         vectorised: whether the fallback may use `torch.func`; one record at a time otherwise.
         final: whether other records could not show more.
+        fixed: whether every pass of model and loss is one program, as their record types show.
     """
 
     trace: Trace | None
     reason: str = ""
     vectorised: bool = False
     final: bool = True
+    fixed: bool = False
 
 
 @dataclass(frozen=True)

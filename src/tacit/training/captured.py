@@ -121,6 +121,21 @@ class ReachedState:
         return values, counts
 
 
+def reached_by(model: nn.Module, loss: object) -> ReachedState:
+    """What `model`, its classes and `loss` read besides parameters; a schedule or a counter changes it.
+
+    Example:
+        >>> layer = nn.Dropout(0.1)
+        >>> state = reached_by(layer, None)
+        >>> layer.p = 0.2
+        >>> state.changed()
+        True
+    """
+    modules = list(model.modules())
+    classes = {type(each) for each in modules if is_of_user(type(each))}
+    return ReachedState((*modules, *classes, loss), (nn.Parameter,))
+
+
 def _held_by(cell: CellType) -> object:
     try:
         return cell.cell_contents

@@ -34,6 +34,7 @@ from tacit.gradients.flat_gradient import Total, fused
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, rows, tensors
 from tacit.gradients.module_state import call_with
 from tacit.gradients.rounding import precise_products
+from tacit.training.captured import ReachedState, reached_by
 
 _VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 _MARK = "damaged"
@@ -166,6 +167,14 @@ class CompiledSum:
         self._parameters = [*clipped.trainable.values(), *self._fixed.values()]
         self._graphs: dict[tuple[object, ...], StepGraph] = {}
         self._constants: dict[tuple[object, ...], Tensor] = {}
+        self._reached: ReachedState | None = None
+
+    def changed(self) -> bool:
+        """Whether something that the model or the loss reads was bound anew; then all graphs are dropped."""
+        changed = self._reached is not None and self._reached.changed()
+        if changed:
+            self._graphs.clear()
+        return changed
 
     def __call__(self, inputs: Inputs, targets: Tensor) -> FlatGradient | None:
         """The clipped sum; None for a batch with an example out of range, or an empty one.
@@ -220,6 +229,7 @@ class CompiledSum:
         key = (chosen, self._clipped.model.training, *((x.shape, x.dtype) for x in (*tensors(inputs), targets)))
         if key not in self._graphs:
             self._graphs[key] = self._compiled(inputs, targets, arguments, chosen)
+            self._reached = reached_by(self._clipped.model, self._loss)
         return self._graphs[key]
 
     def _compiled(self, inputs: Inputs, targets: Tensor, arguments: list[Tensor], drawn: int) -> StepGraph:

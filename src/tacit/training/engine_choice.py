@@ -1,8 +1,10 @@
 """Which engine runs under engine="auto": recorded where that is safe and was measured to pay, else eager.
 
 A recording stands for all steps only where nothing but tensors decides what a step computes. That is known of models
-made of torch's and the library's own layers, and of their losses; it is not known of a user's code, which may count its
-calls. Both engines are timed on random records of the public shape, so the choice follows no private value.
+made of torch's and the library's own layers, and of their losses. Of a user's code it is known after a private step,
+when two typed passes ran the same operations, read no number, drew nothing in Python and kept nothing, and while what
+the code reads stays bound to the same objects. Both engines are timed on random records of the public shape, so the
+choice follows no private value.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from tacit.errors import TacitError
 from tacit.gradients import ClippedSum
 from tacit.gradients.inputs import Inputs, Loss, map_tensors
+from tacit.training.captured import reached_by
 from tacit.training.compile import CompiledSum
 
 _KNOWN = ("torch.nn.modules.", "tacit.models.")
@@ -47,12 +49,11 @@ def recorded_where_faster(
         >>> recorded_where_faster(ClippedSum(model, FlatClip(1.0)), loss, batch, 8.0, steps=10) is None
         True
     """
-    if not stands_for_all_steps(clipped, loss):
-        return None
     inputs, targets = random_batch(like, max(1, round(expected_batch_size)))
     try:
         with torch.random.fork_rng([targets.device] if targets.is_cuda else []):
             clipped(loss, inputs, targets)  # The first call examines the model.
+            reached = reached_by(clipped.model, loss)
             eager = _seconds(lambda: clipped(loss, inputs, targets))
             if eager * steps < _LEAST:
                 return None
@@ -62,7 +63,9 @@ def recorded_where_faster(
             recording = _seconds(lambda: recorded(*others))
             replayed = min(_seconds(lambda: recorded(inputs, targets)) for _ in range(_ROUNDS))
             eager = min([eager, *(_seconds(lambda: clipped(loss, inputs, targets)) for _ in range(_ROUNDS - 1))])
-    except TacitError:
+    except Exception:
+        return None  # A user's model may refuse random records; where it refuses real ones, the eager engine says so.
+    if reached.changed():
         return None
     return recorded if (eager - replayed) * steps > _sizes(expected_batch_size) * recording else None
 
@@ -72,16 +75,22 @@ def _sizes(expected_batch_size: float) -> int:
     return math.ceil(2 * 3 * 8 / math.sqrt(expected_batch_size)) + 1
 
 
-def stands_for_all_steps(clipped: ClippedSum, loss: Loss) -> bool:
-    """Whether one recording of the clipped sum computes what every step would.
+def stands_for_all_steps(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: Tensor) -> bool | None:
+    """Whether one recording of the clipped sum computes what every step would; None before that can be said.
 
     Args:
         clipped: of the run.
         loss: of the run.
+        inputs: of a batch; their shapes alone are read.
+        targets: of a batch.
     """
-    plain = not (clipped.clip.of_mean or clipped.clip.statistics)
-    known = all(type(layer).__module__.startswith(_KNOWN) and not _hooked(layer) for layer in clipped.model.modules())
-    return plain and known and str(getattr(loss, "__module__", "")).startswith(_KNOWN_LOSSES)
+    modules = list(clipped.model.modules())
+    if clipped.clip.of_mean or clipped.clip.statistics or any(map(_hooked, modules)):
+        return False
+    known = all(type(layer).__module__.startswith(_KNOWN) for layer in modules)
+    if known and str(getattr(loss, "__module__", "")).startswith(_KNOWN_LOSSES):
+        return True
+    return clipped.is_fixed(loss, inputs, targets)
 
 
 def _hooked(layer: nn.Module) -> bool:

@@ -26,8 +26,8 @@ from tacit.training.optimizers import update_doubt
 from tacit.training.state_guard import COMPARED, StateGuard
 from tacit.verification.records import MEND, repeated_records
 
-# Steps that are probed from the start on, and of how many later ones one is: 0.4 % of a run's time.
-_FIRST, _EVERY = 3, 512
+# Steps that are probed from the start on, and of how many later ones one is: a probe takes up to thirty small steps.
+_FIRST, _EVERY = 3, 2048
 _ENFORCED = {
     "numbers_read": "the loop of fit reads no number from private values",
     "released": "fit gives weights, the ledger and public numbers",

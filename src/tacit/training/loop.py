@@ -104,9 +104,10 @@ class Loop:
                 self._end_epoch()
             return
         self.taken += 1
-        with weights_written(self.model):
-            for callback in self.callbacks:
-                callback.on_step(self.taken, self.steps)
+        if self.callbacks:
+            with weights_written(self.model):
+                for callback in self.callbacks:
+                    callback.on_step(self.taken, self.steps)
         if self._epoch_ended or self.taken == self.steps:
             self._end_epoch()
         if self.scheduler is not None and (self._epoch_ended or self.scheduler_per == "step"):

@@ -32,8 +32,9 @@ CHECK_EVERY = 512
 PROBED_STEPS = 3
 """Batches at the start of a run that the model is probed on."""
 _OF_THE_CALLER = ("sampling", "noise", "target", "accountant", "epochs", "delta", "precision", *COPIES)
-_MEASURED_AFTER = 500
-"""Steps after which "auto" measures where the number of steps is not known; as many more are then expected."""
+_MEASURED_AFTER = 64
+"""Steps after which "auto" measures where their number is not known, and again after twice as many; as many more are
+then expected."""
 
 
 def private_step(
@@ -58,9 +59,9 @@ def private_step(
         loss: `loss(outputs, targets)` gives one value per example, shape (batch,).
         options: clip, noise multiplier, expected batch size and engine; or its fields as keywords. The divisor is
             `expected_batch_size`, `batch_size`, or sample_rate times `public_size`, never the drawn size, which is
-            private. `engine="auto"` measures before the first of `steps` steps, or after 500 for as many more where
-            `steps` is not given. The plan and its cost are the caller's: `sampling`, `noise`, `target`, `accountant`,
-            `epochs`, `delta`, `precision` and copies are refused.
+            private. `engine="auto"` measures at the first of `steps` steps, or after 64, 128, ... for as many more
+            where `steps` is not given. The plan and its cost are the caller's: `sampling`, `noise`, `target`,
+            `accountant`, `epochs`, `delta`, `precision` and copies are refused.
         stream: source of the noise; a new `SecureStream` by default.
         **named: fields of `PlanOptions`, in place of those of `options`.
 
@@ -104,8 +105,10 @@ def private_step(
 
     def step(inputs: Inputs, targets: Tensor) -> None:
         taken = next(number)
-        if update.stream.secure and (steps is not None or taken >= _MEASURED_AFTER):
-            update.choose_engine(inputs, targets, _MEASURED_AFTER if steps is None else max(steps - taken, 0))
+        if update.stream.secure and steps is not None:
+            update.choose_engine(inputs, targets, max(steps - taken, 0))
+        elif update.stream.secure and taken >= _MEASURED_AFTER and taken & (taken - 1) == 0:
+            update.choose_engine(inputs, targets, taken, final=False)
         update(inputs, targets, noise)
 
     return step
@@ -170,7 +173,7 @@ class PrivateUpdate:
         self._no_norms = torch.zeros(0)
         self._checked, self.full_precision = False, True
         self._compiled = None
-        self._chooses = engine == "auto"
+        self._chooses = self._chosen = engine == "auto"
         self._max_physical_batch_size: int | Literal["auto"] | None = max_physical_batch_size
         self.engine = "eager" if self._chooses else engine
         if engine in ("recorded", "compiled"):
@@ -203,23 +206,29 @@ class PrivateUpdate:
             give_back_free_memory()
             self._checked = True
 
-    def choose_engine(self, inputs: Inputs, targets: Tensor, steps: int) -> None:
+    def choose_engine(self, inputs: Inputs, targets: Tensor, steps: int, *, final: bool = True) -> None:
         """With the engine "auto", choose the one of the remaining steps, once; see `recorded_where_faster`.
 
         Args:
             inputs: of a batch.
             targets: of a batch.
             steps: that remain, >= 0.
+            final: whether "eager" stays chosen.
         """
         size = self._max_physical_batch_size
         if not self._chooses or size == "auto" or not self.full_precision or not batch_size(inputs, targets):
             return
-        from tacit.training.engine_choice import recorded_where_faster
+        from tacit.training.engine_choice import recorded_where_faster, stands_for_all_steps
 
-        self._chooses = False
-        like = inputs, targets
+        stands = stands_for_all_steps(self._clipped, self._loss, inputs, targets)
+        if stands is None:
+            return
+        self._chooses, like = False, (inputs, targets)
+        if not stands:
+            return
         self._compiled = recorded_where_faster(self._clipped, self._loss, like, self._expected, steps, size)
         self.engine = "eager" if self._compiled is None else "recorded"
+        self._chooses = self._compiled is None and not final
 
     def __call__(
         self,
@@ -242,6 +251,9 @@ class PrivateUpdate:
         self.check_first_batch(inputs, targets)
         clip = self._clipped.clip
         total, norms = None, self._no_norms
+        if self._compiled is not None and self._compiled.changed() and self._chosen:
+            # What runs from now on is not what was examined.
+            self._compiled, self.engine = None, "eager"
         if self._compiled is not None and unit_ids is None:
             total = self._compiled(inputs, targets)
         if total is None:

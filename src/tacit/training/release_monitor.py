@@ -9,6 +9,7 @@ A correct run raises an alarm with a probability below one in a million; no mess
 from __future__ import annotations
 
 import math
+import operator
 import random
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,7 @@ class ReleaseMonitor:
         self._due = False
         self._batch: Batch | None = None
         self._said = 1
+        self._stated: tuple[float, Mechanism, Clip] | None = None
         self._whitening: Whitening | None = None
         self._correlated, self._width = strategy is not None, _WINDOW
         if strategy is not None:
@@ -191,20 +193,18 @@ class ReleaseMonitor:
         if not std or not 2.0**-100 <= std <= 2.0**100:
             return
         tau, grid = grid_of(std)
-        noisy = self._part(release.mean.flat).double() * (1.0 if clip.of_mean else divisor)
-        largest = float(noisy.abs().max()) if noisy.numel() else 0.0
+        multiples = self._part(release.mean.flat).double().mul_((1.0 if clip.of_mean else divisor) / grid)
         # Where single precision resolves less than a thousandth of the grid, its rounding hides both.
-        if not noisy.numel() or not largest * 2.0**-22 < 1e-3 * grid:
+        if not multiples.numel() or not _largest(multiples) * 2.0**-22 < 1e-3:
             return
-        multiples = noisy / grid
         whole = multiples.round()
-        if float((multiples - whole).abs().max()) > 1e-2:
+        if _largest(multiples.sub_(whole)) > 1e-2:
             self._refuse("released sums must lie on the grid of exact noise; one does not.")
         if not self._tested:
             return
         # A rounded normal value has the variance of the cell besides its own.
         size = math.sqrt(1 + (grid / tau) ** 2 / 12) * tau
-        self._noise.add(whole.mul_(grid).sub_(before).div_(size).float())
+        self._noise.add(whole.mul_(grid / size).sub_(before, alpha=1 / size))
         self._judge_noise(looks)
 
     def _measure_estimate(self, noisy: Tensor, before: Tensor, clip: Clip) -> None:
@@ -218,7 +218,7 @@ class ReleaseMonitor:
             self._whitening = None
             return
         row = self._whitening.add((noisy.double() - before.double()).cpu().numpy())
-        self._noise.add(torch.from_numpy(row / std).float())
+        self._noise.add(torch.from_numpy(row / std))
         self._judge_noise(self._looks)
 
     def _part(self, flat: Tensor) -> Tensor:
@@ -261,6 +261,9 @@ class ReleaseMonitor:
 
     def _stated_noise(self, noise_multiplier: float, mechanism: Mechanism, clip: Clip) -> float:
         """`noise_multiplier`, unless the ledger has another."""
+        step = noise_multiplier, mechanism, clip
+        if self._stated is not None and all(map(operator.is_, step, self._stated)):
+            return noise_multiplier
         stated = _gaussian(mechanism)
         if stated is None:
             return 0.0
@@ -273,6 +276,8 @@ class ReleaseMonitor:
             made = inverse**-0.5
         if not math.isclose(made, stated.noise_multiplier, rel_tol=1e-9):
             self._refuse("noise must be that which the ledger states; a step would have another.")
+        else:
+            self._stated = step
         return noise_multiplier
 
     def _refuse(self, says: str, unless: str = "This is no fault of the loop:") -> None:
@@ -282,6 +287,10 @@ class ReleaseMonitor:
     def _claimed(self) -> None:
         if self._said > 1:
             self._ledger.mark_unsafe("a measurement of the releases failed after private steps", Standing.CLAIMED)
+
+
+def _largest(values: Tensor) -> float:
+    return float(torch.linalg.vector_norm(values, math.inf))
 
 
 def _units(batch: Batch) -> int:

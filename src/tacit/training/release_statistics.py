@@ -40,10 +40,10 @@ class NoiseStatistics:
     Example:
         >>> statistics = NoiseStatistics()
         >>> for _ in range(10):
-        ...     statistics.add(torch.randn(10_000))
+        ...     statistics.add(torch.randn(10_000, dtype=torch.float64))
         >>> statistics.alarm()
         ''
-        >>> statistics.add(0.9 * torch.randn(200_000))
+        >>> statistics.add(0.9 * torch.randn(200_000, dtype=torch.float64))
         >>> statistics.alarm()
         'of another size'
     """
@@ -54,11 +54,11 @@ class NoiseStatistics:
         self._last: Tensor | None = None
 
     def add(self, z: Tensor) -> None:
-        """Count the noise of one step, shape (coordinates,), finite."""
+        """Count the noise of one step, shape (coordinates,), finite, float64."""
         squares = z.square()
         self._count += z.numel()
-        self._squares += float(squares.sum(dtype=torch.float64))
-        self._powers += float(squares.square_().sum(dtype=torch.float64))
+        self._squares += float(squares.sum())
+        self._powers += float(torch.dot(squares, squares))
         if self._last is not None and len(self._last) == len(z):
             self._lagged += float(torch.dot(z, self._last))
             self._products += z.numel()
@@ -73,7 +73,7 @@ class NoiseStatistics:
             return "not normal"
         if self._products >= _LEAST_PRODUCTS and abs(self._lagged) > _FAR * math.sqrt(self._products):
             return "repeated at the next step"
-        if self._last is not None and _repeats(self._last.double().cpu().numpy()):
+        if self._last is not None and _repeats(self._last.cpu().numpy()):
             return "repeated within a step"
         return ""
 
