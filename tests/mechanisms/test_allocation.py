@@ -211,3 +211,12 @@ def test_only_gaussian_steps_with_an_exact_range_are_taken():
         AllocationEpoch(Gaussian(0.01), 10).dominating_pairs(Relation.ADD_REMOVE)
     with pytest.raises(InvalidInput, match="steps_per_epoch"):
         from_spec({"type": "gaussian", "noise_multiplier": 1.0, "sampling": "random_allocation"})
+
+
+def test_the_type_two_error_of_many_epochs_is_enclosed_from_the_pair_below():
+    """Its lower curve is one composition; as a worst member of a family each epsilon of the search cost a lattice."""
+    curve = accountant("pld")(RandomAllocation(Gaussian(1.0), 100) * 1000)
+    beta = curve.beta(0.05)
+    assert 0 < beta.upper - beta.lower <= 1e-4
+    mu = curve.mu()
+    assert 0 < mu.upper - mu.lower <= 1e-3 * mu.upper

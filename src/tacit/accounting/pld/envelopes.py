@@ -110,18 +110,12 @@ class FixedMemberLowerBound(QuickBounds):
     """A lower bound on delta of steps that are all one member: the worst of a few and of the one at the tilt asked."""
 
     def __init__(self, parts: Parts, upper: Dispatch):
-        self._parts, self._upper = parts, upper
+        self._upper = upper
         self._families = [part for part in parts if part[0].attained(_FEW[0]) != part[0].attained(_FEW[1])]
-        self._at_share = lru_cache(maxsize=16)(self._direction)
-
-    def _direction(self, share: float) -> Dispatch:
-        members = [(pair.attained(share), steps) for pair, steps in self._parts]
-        return coarse_dispatch([part for part in members if part[0] != NOTHING])
+        self._at_share = lru_cache(maxsize=16)(lambda share: _member(parts, share))
 
     def _candidates(self, theta: float) -> list[Dispatch]:
         """The largest moment decides how fast delta falls where it is small; elsewhere nothing tells."""
-        if not self._families:
-            return [self._at_share(_FEW[0])]
         moments = [
             sum(steps * _log_moment(pair.attained(share), theta) for pair, steps in self._families) for share in _SHARES
         ]
@@ -131,6 +125,12 @@ class FixedMemberLowerBound(QuickBounds):
         """The bound, and 1."""
         theta = self._upper.general.saddle_for_epsilon(epsilon).theta
         return max(direction.delta(epsilon)[0] for direction in self._candidates(theta)), 1.0
+
+    def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
+        """The bound of the members that count at `epsilon`, and 1."""
+        theta = self._upper.general.saddle_for_epsilon(epsilon).theta
+        bounds = [direction.near(epsilon) for direction in self._candidates(theta)]
+        return lambda value: (max(bound(value)[0] for bound in bounds), 1.0)
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Where the bound falls to delta, and infinity."""
@@ -143,8 +143,7 @@ class FixedMemberLowerBound(QuickBounds):
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """`delta` at many epsilons, by a few members."""
-        shares = _FEW if self._families else _FEW[:1]
-        sides = [self._at_share(share).profile(epsilons)[0] for share in shares]
+        sides = [self._at_share(share).profile(epsilons)[0] for share in _FEW]
         return np.max(sides, axis=0), np.ones(len(epsilons))
 
 
@@ -188,7 +187,15 @@ def lower_bounds(parts: Parts, upper: Dispatch) -> list[AdaptiveLowerBound | Fix
     if isinstance(pair, RevealedPair) and steps * pair.rate <= _FEW_RUNS and few > 1:
         once = float(-np.expm1(steps // few * np.log1p(-pair.rate)))
         return [AdaptiveLowerBound(replace(pair, rate=once), few), FixedMemberLowerBound(parts, upper)]
+    if all(pair.attained(_FEW[0]) == pair.attained(_FEW[1]) for pair, _ in parts):
+        return [_member(parts, _FEW[0])]
     return [FixedMemberLowerBound(parts, upper)]
+
+
+def _member(parts: Parts, share: float) -> Dispatch:
+    """Steps that are all the member of this share."""
+    members = [(pair.attained(share), steps) for pair, steps in parts]
+    return coarse_dispatch([part for part in members if part[0] != NOTHING])
 
 
 def _log_moment(pair: Pair, theta: float) -> float:

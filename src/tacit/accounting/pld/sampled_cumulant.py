@@ -268,6 +268,7 @@ _SPARE = 12.0  # Nodes lighter than that by e^-12 are dropped, and added to the 
 _DECAY, _DECAY_SPARE = -50.0, 8.0  # log of what |phi| of all steps should fall to before the rule's error is reached.
 _HEIGHTS = np.array([0.15, 0.35, 0.6, 0.9])  # Heights of the raised lines; any choice gives a bound.
 _HIGHEST, _SOFT = 2.0, 6.0  # Largest height, also as a multiple of the softness of a weight.
+_DENSE, _STRIDE = 4000, 4  # Nodes from which on the decay is looked up at every second frequency, and at every fourth.
 _EDGES = 400  # Cells of the noise in the bound of the decay at low frequencies.
 
 
@@ -376,7 +377,9 @@ class SampledGaussianCumulant(StepCumulant):
             u, step = midpoints(self.ends, max(strip.step_for(self.theta, self.moment + wanted), self.real.step / 4))
             line = on_line(self.pair, u, step, strip.height, tail_weight=self.tail_weight)
             exponent = np.real(line.log_mass) + self.theta * np.real(line.loss) - self.moment
-            size = np.exp(np.minimum(exponent - np.multiply.outer(t, np.imag(line.loss)), 700.0)).sum(axis=1)
+            stride = min(1 + len(u) // _DENSE, _STRIDE)
+            size = np.exp(np.minimum(exponent - np.multiply.outer(t[::stride], np.imag(line.loss)), 700.0)).sum(axis=1)
+            size = np.repeat(size, stride)[: len(t)]
             miss = float(np.exp(min(strip.log_error(self.theta, step) - self.moment, 700.0)))
             bound = np.minimum(bound, np.log((size + miss) * (1 + ROUNDED) + np.finfo(float).tiny))
         return bound

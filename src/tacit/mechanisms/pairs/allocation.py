@@ -20,6 +20,9 @@ from tacit.mechanisms.pairs.gaussian import normal_cells
 _UNIT = 2.0**-53
 _REACH = 9.0  # Standard deviations of a release, with the record, that have numbers of their own.
 _SPARE = 4.0  # Numbers for a standard deviation of the score of one step: coarser ones tell less.
+_ODDS = (
+    0.7  # Odds of a step in the score, in units of k / (T - k): outcomes that decide small deltas have large ratios.
+)
 _WIDTH = 8000.0  # Numbers that the law of the sum may take: finer ones are not worth their time.
 _DROPPED = 1e-100  # Mass that one sum may drop at each end; it is counted for Q, and not for P.
 
@@ -69,10 +72,10 @@ class _Law:
 class SubsetSumPair(TabulatedPair):
     """A pair that a record in k of T Gaussian steps, a uniform subset, dominates under add/remove and zero-out.
 
-    A whole number is read off each release, a step function of log(1 - k/T + k/T e^{(x - 1/2) / sigma^2}), and all are
-    added up, which is post-processing. With gradients that are all equal, k of the numbers have one law and T - k have
-    another, whatever the subset is: so the law of the sum is a convolution (THEORY.md, Theorem 1.11). P-masses are
-    rounded down and Q-masses up.
+    A whole number is read off each release, a step function of log(1 - q + q e^{(x - 1/2) / sigma^2}), q near k/T, and
+    all are added up, which is post-processing. With gradients that are all equal, k of the numbers have one law and
+    T - k have another, whatever the subset is: so the law of the sum is a convolution (THEORY.md, Theorem 1.11).
+    P-masses are rounded down and Q-masses up.
 
     Args:
         noise_multiplier: sigma, at least 0.06.
@@ -88,7 +91,8 @@ class SubsetSumPair(TabulatedPair):
 
     def _edges(self) -> Array:
         """Releases where the number grows by one."""
-        sigma, rate = self.noise_multiplier, self.participations / self.iterations
+        sigma, odds = self.noise_multiplier, _ODDS * self.participations / (self.iterations - self.participations)
+        rate = odds / (1 + odds)
         places = np.linspace(-_REACH, _REACH, 4001)
         weights = np.exp(-(places**2) / 2)
         spread = []
