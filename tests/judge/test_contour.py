@@ -11,7 +11,7 @@ from flint import acb, arb, ctx
 from tacit.judge import contour, finite_laws
 from tacit.judge.contour import Question
 from tacit.judge.finite_laws import AtomLaw, LaplaceSum
-from tacit.judge.sampled_gaussian import Cut, Line, SampledGaussian
+from tacit.judge.sampled_gaussian import WHOLE, Cut, Line, SampledGaussian
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def precision():
     ctx.prec = before
 
 
-def exact_moment(law, s, cut=None):
+def exact_moment(law, s, cut=WHOLE):
     """E[w(x)^p w(-x)^n], at 25 digits."""
     with mpmath.workdps(25):
         sigma, k, q = mpmath.mpf(law.sigma), law.size, mpmath.mpf(law.rate)
@@ -36,7 +36,7 @@ def exact_moment(law, s, cut=None):
         p, n = (-s, 0) if law.direction == "added" else (1 + s, -s if law.direction == "replaced" else 0)
 
         def integrand(x):
-            share = 1 if cut is None else mpmath.ncdf(cut.sign * (x - cut.place) / cut.width)
+            share = 1 if cut is WHOLE else mpmath.ncdf(cut.sign * (x - cut.place) / cut.width)
             return share * mpmath.npdf(x / sigma) / sigma * w(x) ** p * w(-x) ** n
 
         return mpmath.quad(integrand, mpmath.linspace(-12 * sigma, 12 * sigma + 6 * k, 20))
@@ -59,10 +59,10 @@ LAWS = [
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
 @pytest.mark.parametrize(
-    "cut", [None, Cut(0.4, 0.5, rare=True), Cut(0.4, 0.5, rare=False)], ids=["whole", "rare", "usual"]
+    "cut", [WHOLE, Cut(0.4, 0.5, rare=True), Cut(0.4, 0.5, rare=False)], ids=["whole", "rare", "usual"]
 )
 def test_moments_on_a_line_hold_those_of_quadrature(law, cut):
-    if cut is not None and law.direction == "replaced":
+    if cut is not WHOLE and law.direction == "replaced":
         pytest.skip("no part of a replaced record is taken out")
     line = Line(law, 2.5, -40.0, cut)
     values = line.values(3.0, 6)

@@ -19,7 +19,7 @@ from tacit import check
 from tacit.judge import contour, finite_laws
 from tacit.judge.contour import Question
 from tacit.judge.finite_laws import AtomLaw, LaplaceSum
-from tacit.judge.sampled_gaussian import Change, NotDecided, SampledGaussian
+from tacit.judge.sampled_gaussian import Change, NotDecided, SampledGaussian, up_to
 from tacit.mechanisms import (
     Compose,
     DiscreteGaussian,
@@ -95,8 +95,7 @@ class _Direction:
         if self.laplace.parts:
             others = (*others, (self.laplace, 1))
         found = contour.delta(Question(self.sampled, self.mu_squared, epsilon, log_error, others, enough))
-        dropped = sum((times * law.dropped for law, times in self.atoms), arb(0))
-        return found + dropped / 2 + arb(0, (dropped / 2).upper())
+        return found + up_to(sum((times * law.dropped for law, times in self.atoms), arb(0)))
 
 
 def check_bracket(
@@ -138,20 +137,16 @@ def check_bracket(
     relation, group = Relation.parse(relation), check.count("group", group)
     begun = time.process_time()
     with _LOCK:
-        precision = ctx.prec
+        precision, cap = ctx.prec, ctx.cap
         try:
-            ends = _Ends(mechanism, relation, group, delta)
-            at_upper = None if upper == math.inf else ends.decide(upper, upper_end=True)
-            refuted = at_upper is not None and at_upper.verdict is Verdict.REFUTED
-            at_lower = None if lower == 0 or refuted else ends.decide(lower, upper_end=False)
+            ends = _ends(mechanism, relation, group, delta, lower, upper)
         finally:
-            ctx.prec = precision
-    ends_found = [end for end in (at_upper, at_lower) if end is not None]
-    verdict = max((end.verdict for end in ends_found), key=list(Verdict).index, default=Verdict.CONFIRMED)
-    reason = "; ".join(dict.fromkeys(end.reason for end in ends_found if end.reason))
-    high, low = (None if end is None else end.enclosure for end in (at_upper, at_lower))
-    seconds = time.process_time() - begun
-    return Checked(verdict, high, low, seconds, reason if verdict is Verdict.NOT_DECIDED else "")
+            ctx.prec, ctx.cap = precision, cap
+    verdict = max((end.verdict for end in ends if end), key=list(Verdict).index, default=Verdict.CONFIRMED)
+    reasons = dict.fromkeys(end.reason for end in ends if end and end.reason)
+    reason = "; ".join(reasons) if verdict is Verdict.NOT_DECIDED else ""
+    high, low = (end and end.enclosure for end in ends)
+    return Checked(verdict, high, low, time.process_time() - begun, reason)
 
 
 @dataclass(frozen=True)
@@ -161,57 +156,64 @@ class _End:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class _Ends:
-    mechanism: Mechanism
-    relation: Relation
-    group: int
-    delta: float
+def _ends(
+    mechanism: Mechanism, relation: Relation, group: int, delta: float, lower: float, upper: float
+) -> tuple[_End | None, _End | None]:
+    """What is shown about the upper and the lower end; None of ends that hold trivially, or no longer matter."""
+    if delta == 0:
+        unknown = _End(Verdict.NOT_DECIDED, None, "delta is 0")
+        return (unknown if upper < math.inf else None), (unknown if lower > 0 else None)
 
-    def decide(self, epsilon: float, *, upper_end: bool) -> _End:
+    def decided(epsilon: float, *, upper_end: bool) -> _End:
         """Compare delta(epsilon) with the claimed one, more accurately each time."""
-        if self.delta == 0:
-            return _End(Verdict.NOT_DECIDED, None, "delta is 0")
-        found = _End(Verdict.NOT_DECIDED, None)
+        end = _End(Verdict.NOT_DECIDED, None)
         for accuracy in _ACCURACIES:
-            found = self._once(epsilon, math.log(self.delta) + math.log(accuracy), upper_end=upper_end)
-            if found.verdict is not Verdict.NOT_DECIDED or found.enclosure is None:
+            balls, reasons = _deltas(mechanism, relation, group, epsilon, math.log(delta) + math.log(accuracy), delta)
+            end = _compared(balls, reasons, delta, upper_end=upper_end)
+            if end.verdict is not Verdict.NOT_DECIDED or end.enclosure is None:
                 break
-        return found
+        return end
 
-    def _once(self, epsilon: float, log_error: float, *, upper_end: bool) -> _End:
-        balls, reasons = [], []
-        try:
-            ctx.prec = 128
-            for direction in _directions(self.mechanism, self.relation, self.group):
-                try:
-                    balls.append(direction.delta(epsilon, log_error, self.delta))
-                except NotDecided as reason:
-                    reasons.append(str(reason))
-                except (ArithmeticError, ValueError, IndexError):
-                    reasons.append("numbers of this size are out of reach")
-        except NotDecided as reason:
-            return _End(Verdict.NOT_DECIDED, None, str(reason))
-        balls = [ball if ball.is_finite() else arb(0.5, 0.5) for ball in balls]
-        below, above = all(ball <= self.delta for ball in balls), any(ball >= self.delta for ball in balls)
-        strictly = any(ball > self.delta for ball in balls)
-        lows, highs = [_down(ball) for ball in balls], [_up(ball) for ball in balls]
-        enclosure = (max(lows, default=0.0), max(highs, default=1.0) if not reasons else 1.0)
-        if (upper_end and strictly) or (not upper_end and not reasons and all(ball < self.delta for ball in balls)):
-            return _End(Verdict.REFUTED, enclosure)
-        if (below and not reasons) if upper_end else above:
-            return _End(Verdict.CONFIRMED, enclosure)
-        if reasons:
-            return _End(Verdict.NOT_DECIDED, None, reasons[0])
-        return _End(Verdict.NOT_DECIDED, enclosure, "the enclosure of delta holds the claimed one")
+    at_upper = None if upper == math.inf else decided(upper, upper_end=True)
+    refuted = at_upper is not None and at_upper.verdict is Verdict.REFUTED
+    return at_upper, None if lower == 0 or refuted else decided(lower, upper_end=False)
 
 
-def _down(ball: arb) -> float:
-    return max(math.nextafter(float(ball.lower()), -math.inf), 0.0)
+def _deltas(
+    mechanism: Mechanism, relation: Relation, group: int, epsilon: float, log_error: float, enough: float
+) -> tuple[list[arb], list[str]]:
+    """Enclosures of delta in the directions that are decided, and the reasons why others are not."""
+    balls, reasons = [], []
+    ctx.prec = 128
+    try:
+        for direction in _directions(mechanism, relation, group):
+            try:
+                ball = direction.delta(epsilon, log_error, enough)
+                balls.append(ball if ball.is_finite() else arb(0.5, 0.5))
+            except NotDecided as reason:
+                reasons.append(str(reason))
+            except (ArithmeticError, ValueError, IndexError):
+                reasons.append("numbers of this size are out of reach")
+    except NotDecided as reason:
+        return [], [str(reason)]
+    return balls, reasons
 
 
-def _up(ball: arb) -> float:
-    return min(math.nextafter(float(ball.upper()), math.inf), 1.0)
+def _compared(balls: list[arb], reasons: list[str], delta: float, *, upper_end: bool) -> _End:
+    """The verdict on one end: delta in every direction at the upper one, in one direction at the lower one."""
+    below, above = (not reasons and all(ball <= delta for ball in balls)), any(ball >= delta for ball in balls)
+    lows = [max(math.nextafter(float(ball.lower()), -math.inf), 0.0) for ball in balls]
+    highs = [1.0 for _ in reasons] + [min(math.nextafter(float(ball.upper()), math.inf), 1.0) for ball in balls]
+    enclosure = (max(lows, default=0.0), max(highs))
+    if upper_end:
+        refuted, confirmed = any(ball > delta for ball in balls), below
+    else:
+        refuted, confirmed = not reasons and all(ball < delta for ball in balls), above
+    if refuted or confirmed:
+        return _End(Verdict.REFUTED if refuted else Verdict.CONFIRMED, enclosure)
+    if reasons:
+        return _End(Verdict.NOT_DECIDED, None, reasons[0])
+    return _End(Verdict.NOT_DECIDED, enclosure, "the enclosure of delta holds the claimed one")
 
 
 def _directions(mechanism: Mechanism, relation: Relation, group: int) -> list[_Direction]:

@@ -9,7 +9,7 @@ known up to a Chernoff bound. Derivation: docs/judge.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ import numpy as np
 from flint import acb, arb, ctx
 
 from tacit.judge.finite_laws import AtomLaw, LaplaceSum
-from tacit.judge.sampled_gaussian import Cut, Line, NotDecided, SampledGaussian
+from tacit.judge.sampled_gaussian import Ball, Cut, Line, NotDecided, SampledGaussian, up_to
 from tacit.judge.usual_part import UsualPart
 
 _MOST_POINTS = 150_000
@@ -122,39 +122,35 @@ def delta(question: Question) -> arb:
         return closed
     tilt = _saddle(question.log_size, 1.0)
     if question.log_size(tilt) < question.log_error - _MARGIN:
-        return _from_nothing(question.size(tilt))
+        return up_to(question.size(tilt))
     plan = _plan(question, tilt)
-    needs = [-line.log_accuracy for line in (*plan.whole, *plan.rare)]
-    if plan.usual is None:
-        ctx.prec = 96 + int(1.7 * max(needs, default=-question.log_error))
-        return _integral(question, plan) + (_at_the_poles(question) if plan.tilt < 0 else 0)
-    ctx.prec = 96 + int(1.7 * max(*needs, -plan.usual.log_accuracy()))
-    return _integral(question, plan) + plan.usual.delta(question.epsilon, question.log_error - _MARGIN, plan.tilt)
+    needs = [-line.log_accuracy for line in (*plan.whole, *plan.rare)] or [-question.log_error]
+    if plan.usual is not None:
+        ctx.prec = 96 + int(1.7 * max(*needs, -plan.usual.log_accuracy()))
+        return _integral(question, plan) + plan.usual.delta(question.epsilon, question.log_error - _MARGIN, plan.tilt)
+    ctx.prec = 96 + int(1.7 * max(needs))
+    return _integral(question, plan) + (_at_the_poles(question) if plan.tilt < 0 else 0)
 
 
 def _by_single_steps(question: Question) -> arb | None:
     """One step in closed form; at epsilon 0 at most the sum of all, where that is enough."""
     if question.mu_squared > 0 or question.others:
         return None
-    ones = [law.one_step(question.epsilon) for law, _ in question.steps]
-    counts = [times for _, times in question.steps]
-    if any(one is None for one in ones):
-        return None
-    found = sum((one * times for one, times in zip(ones, counts, strict=True) if one is not None), arb(0))
-    if counts == [1]:
+    found = arb(0)
+    for law, times in question.steps:
+        one = law.one_step(question.epsilon)
+        if one is None:
+            return None
+        found += times * one
+    if len(question.steps) == 1 and question.steps[0][1] == 1:
         return found
     most = found.abs_upper()
-    return _from_nothing(most) if question.epsilon == 0 and most < question.enough else None
+    return up_to(most) if question.epsilon == 0 and most < question.enough else None
 
 
 def _at_the_poles(question: Question) -> arb:
     """M(0) - e^epsilon M(-1), what a line left of both poles leaves out; sampled steps have moment 1 there."""
     return question.closed(acb(0)).real - arb(question.epsilon).exp() * question.closed(acb(-1)).real
-
-
-def _from_nothing(most: arb) -> arb:
-    """The ball of [0, most]."""
-    return most / 2 + arb(0, (most / 2).upper())
 
 
 def _ends_below(question: Question) -> bool:
@@ -170,65 +166,56 @@ def _ends_below(question: Question) -> bool:
 def _integral(question: Question, plan: Plan) -> arb:
     step, tilt, half = arb(plan.spacing), arb(plan.tilt), arb(plan.half_strip)
     turn, total = acb(0, -step * question.epsilon), acb(0)
-    closed = bool(question.mu_squared > 0) or bool(question.others)
     for n, value in enumerate(_composed(question, plan)):
         s = acb(tilt, step * n)
-        term = value * (turn * n).exp() / (s * (s + 1))
-        if closed:
-            term *= question.closed(s)
+        term = value * question.closed(s) * (turn * n).exp() / (s * (s + 1))
         total += term if n else term / 2
     ends = sum(question.size(plan.tilt + sign * plan.half_strip) for sign in (-1, 1))
-    room = (tilt if plan.tilt > 0 else -1 - tilt) - half
-    error = ends / room / ((2 * arb.pi() * half / step).exp() - 1) + _tail(question, plan)
+    error = ends / (_distance(plan.tilt) - half) / ((2 * arb.pi() * half / step).exp() - 1) + _tail(question, plan)
     return (-tilt * question.epsilon).exp() * total.real * step / arb.pi() + arb(0, error.upper())
 
 
-def _composed(question: Question, plan: Plan) -> list[acb]:
-    """M, or its part with a rare step, at every frequency."""
+def _composed(question: Question, plan: Plan) -> Iterator[acb]:
+    """M without its closed factors, or its part with a rare step, at every frequency."""
+    if not question.steps:
+        yield from [acb(1)] * (plan.count + 1)
+        return
     counts = [times for _, times in question.steps]
-    wholes = [line.values(plan.spacing, plan.count + 1) for line in plan.whole]
-    products = []
-    for values in zip(*wholes, strict=True):
-        product = acb(1)
-        for value, times in zip(values, counts, strict=True):
-            product *= value**times
-        products.append(product)
-    if not wholes:
-        return [acb(1)] * (plan.count + 1)
-    if not plan.rare:
-        return products
-    parts = [line.values(plan.spacing, plan.count + 1) for line in plan.rare]
-    found = []
-    for product, values, rare in zip(products, zip(*wholes, strict=True), zip(*parts, strict=True), strict=True):
-        shares = [-b / m for b, m in zip(rare, values, strict=True)]
-        if all(abs(share) < 0.5 for share in shares):
+    columns = [line.values(plan.spacing, plan.count + 1) for line in (*plan.whole, *plan.rare)]
+    for values in zip(*columns, strict=True):
+        wholes, rares = values[: len(counts)], values[len(counts) :]
+        shares = [-b / m for b, m in zip(rares, wholes, strict=False)]
+        if not rares:
+            yield _product(wholes, counts)
+        elif all(abs(share) < 0.5 for share in shares):
             lost = sum((share.log1p() * times for share, times in zip(shares, counts, strict=True)), acb(0))
-            found.append(-product * lost.expm1())
+            yield -_product(wholes, counts) * lost.expm1()
         else:
-            rest = acb(1)
-            for b, m, times in zip(rare, values, counts, strict=True):
-                rest *= (m - b) ** times
-            found.append(product - rest)
-    return found
+            yield _product(wholes, counts) - _product([m - b for b, m in zip(rares, wholes, strict=True)], counts)
+
+
+def _product(values: Sequence[Ball], counts: Sequence[int]) -> Ball:
+    """The product of the powers."""
+    first, *others = (value**times for value, times in zip(values, counts, strict=True))
+    return math.prod(others, start=first)
 
 
 def _tail(question: Question, plan: Plan) -> arb:
     """Bound on the frequencies beyond the last."""
-    last, s = arb(plan.spacing) * plan.count, arb(plan.tilt)
-    size = question.closed(acb(s)).real * (-question.mu_squared * last**2 / 2 - s * question.epsilon).exp()
-    size /= arb.pi() * last
-    counts, tops = [times for _, times in question.steps], [line.moment.upper() for line in plan.whole]
-    found = [line.beyond(plan.spacing * plan.count) for line in plan.rare or plan.whole]
-    if not plan.rare:
-        for bound, top, times in zip(found, tops, counts, strict=True):
-            size *= arb.min(bound, top) ** times
+    at, s, counts = plan.spacing * plan.count, arb(plan.tilt), [times for _, times in question.steps]
+    size = question.closed(acb(s)).real * (-question.mu_squared * arb(at) ** 2 / 2 - s * question.epsilon).exp()
+    size /= arb.pi() * arb(plan.spacing) * plan.count
+    if not counts:
         return size.upper()
-    # |prod a^T - prod b^T| <= sum T |a - b| / m times prod m^T, where m is a bound on |a| and |b|.
-    wholes = [line.beyond(plan.spacing * plan.count) for line in plan.whole]
-    both = [arb.min(whole + bound, top) for whole, bound, top in zip(wholes, found, tops, strict=True)]
-    for bound, times in zip(both, counts, strict=True):
-        size *= bound**times
-    return (size * sum(times * rare / bound for rare, bound, times in zip(found, both, counts, strict=True))).upper()
+    rares = [line.beyond(at) for line in plan.rare] or [arb(0)] * len(counts)
+    bounds = [
+        arb.min(line.beyond(at) + rare, line.moment.upper()) for line, rare in zip(plan.whole, rares, strict=True)
+    ]
+    size *= _product(bounds, counts)
+    if plan.rare:
+        # |prod a^T - prod b^T| <= sum T |a - b| / m times prod m^T, where m is a bound on |a| and |b|.
+        size *= sum(times * rare / bound for rare, bound, times in zip(rares, bounds, counts, strict=True))
+    return size.upper()
 
 
 def _saddle(log_size: Callable[[float], float], side: float) -> float:
@@ -285,7 +272,7 @@ def _frequencies(question: Question, tilt: float, usual: UsualPart | None = None
     spacing, tilt, half = _strip(question, tilt)
     top = question.log_rare_size(tilt, rare) if rare else question.log_size(tilt)
     counts = [times for _, times in question.steps]
-    room = math.log(_distance(tilt)) - math.log(max(sum(counts), 1)) - 2 * _MARGIN
+    room = math.log(_distance(tilt) / max(sum(counts), 1)) - 2 * _MARGIN
     accuracy = min(question.log_error - top + room, -_MARGIN)
     whole = tuple(Line(law, tilt, accuracy) for law, _ in question.steps)
     parts = tuple(Line(line.law, tilt, accuracy, cut) for line, cut in zip(whole, rare, strict=False))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 
-from flint import acb, arb, arb_poly, ctx
+from flint import acb, arb, arb_poly, arb_series, ctx
 
-from tacit.judge.sampled_gaussian import NotDecided
+from tacit.judge.sampled_gaussian import NotDecided, up_to
 
 _MOST_ATOMS = 150_000
 _MOST_TERMS = 400_000
@@ -54,7 +54,7 @@ class AtomLaw:
         # Beyond `reach`, which both laws keep, each weight is at most the one before times the ratio of the last two.
         ratio = weights[reach] / weights[reach - 1]
         rest = 2 * weights[reach] * ratio / (1 - ratio)
-        total = 2 * sum(weights[1 : reach + 1], arb(0)) + 1 + rest / 2 + arb(0, (rest / 2).upper())
+        total = 2 * sum(weights[1 : reach + 1], arb(0)) + 1 + up_to(rest)
         # x is the noise under P, whose centre is `shift`.
         places = range(-reach - shift, reach + shift + 1)
         atoms = [((2 * x + shift) * shift / (2 * scale**2), weights[abs(x)] / total) for x in places]
@@ -149,22 +149,12 @@ class LaplaceSum:
         return found
 
     @cached_property
-    def _series(self) -> list[list[arb]]:
-        """For every k: coefficients of (u + 1/2)^{k - 1} (u - 1/2)^{n - k - 1} / 2^n below u^n, u = s + 1/2."""
+    def _series(self) -> list[arb_series]:
+        """For every k: (u + 1/2)^{k - 1} (u - 1/2)^{n - k - 1} / 2^n below u^n, u = s + 1/2."""
         n, half = self.count, arb(1) / 2
         ctx.cap = n
-        found = []
-        for k in range(n + 1):
-            one, other = (self._power(half, k - 1), self._power(-half, n - k - 1))
-            series = (one * other).truncate(n).coeffs()
-            found.append([c * half**n for c in series] + [arb(0)] * (n - len(series)))
-        return found
-
-    def _power(self, shift: arb, power: int) -> arb_poly:
-        base = arb_poly([shift, 1])
-        if power >= 0:
-            return base**power
-        return arb_poly([(-1) ** j / shift ** (j + 1) for j in range(self.count)])
+        above, below = arb_series([half, 1]), arb_series([-half, 1])
+        return [above ** (k - 1) * below ** (n - k - 1) * half**n for k in range(n + 1)]
 
     def delta(self, epsilon: arb) -> arb:
         """E[(1 - e^{epsilon - S})_+], from the residues left of the line where it closes to the left."""
@@ -175,11 +165,7 @@ class LaplaceSum:
                 continue
             if not room > 0:
                 raise NotDecided("epsilon is a sum of the losses' ends up to rounding")
-            residue, term = arb(0), (-room / 2).exp()
-            # Coefficient of u^{n - 1} in the series times e^{u room}.
-            for j in range(n):
-                residue += self._series[k][n - 1 - j] * term
-                term *= room / (j + 1)
+            residue = (self._series[k] * arb_series([0, room]).exp())[n - 1] * (-room / 2).exp()
             poles = (arb(1) if k == n else 0) + ((-room).exp() * (-1) ** (n - 1) / arb(-1) ** n if k == 0 else 0)
             found += weight * (residue + poles)
         return found
@@ -206,7 +192,7 @@ def delta(laws: Sequence[tuple[AtomLaw, int]], laplace: LaplaceSum, epsilon: flo
             found += mass * (1 - rest.exp())
         elif not rest >= 0:
             found += mass * arb(0, abs(1 - rest.exp()).upper())
-    return found + dropped / 2 + arb(0, (dropped / 2).upper())
+    return found + up_to(dropped)
 
 
 def _together(lists: list[Atoms]) -> Iterator[tuple[arb, arb]]:

@@ -4,27 +4,26 @@ With w(x) = sum_j Bin(k, q)(j) e^{(2 j x - j^2) / (2 sigma^2)} and x ~ N(0, sigm
 p = 1 + s, n = 0 for a group that is removed, p = -s, n = 0 for one that is added, p = 1 + s, n = -s for one that is
 replaced. The line is moved to Im x = a, where |e^{iyL}| = e^{-y arg} <= 1: the number of nodes does not grow with y,
 and the same sum of moduli bounds the moment for every larger y. Derivation: docs/judge.md.
-
-Reason why a bracket is neither confirmed nor refuted.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from functools import cached_property, lru_cache
+from typing import Literal, TypeVar
 
 import numpy as np
-from flint import acb, acb_mat, arb
+from flint import acb, acb_mat, arb, ctx
 from scipy.special import gammaln, log_ndtr
 
 
 class NotDecided(Exception):
-    """The ways of the judge do not reach this question."""
+    """The ways of the judge do not reach this question: the reason why a bracket is neither confirmed nor refuted."""
 
 
 Change = Literal["removed", "added", "replaced"]
+Ball = TypeVar("Ball", arb, acb)
 _MOST_NODES = 20_000
 _REACH = 14.0  # Standard deviations that estimates cover.
 _HEIGHTS = (0.003, 0.01, 0.03, 0.08, 0.15, 0.3, 0.5)  # Of lines that bound a moment, in units of the strip.
@@ -45,7 +44,11 @@ class Cut:
 
     def weight(self, z: acb) -> acb:
         """The weight at a complex place."""
-        return ((self.place - z) * (self.sign / (self.width * arb(2).sqrt()))).erfc() / 2
+        return acb(1) if self is WHOLE else upper_tail((self.place - z) * self.sign / self.width)
+
+
+WHOLE = Cut(-1e308, 1e300, rare=True)
+"""The cut that keeps everything: any noise is rare."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +77,13 @@ class SampledGaussian:
         """The tilt of a power of w(x)."""
         return -power if self.direction == "added" else power - 1
 
-    @cached_property
-    def masses(self) -> list[arb]:
-        """Bin(k, q)(j), outwards."""
-        k, q = self.size, arb(self.rate)
-        return [math.comb(k, j) * q**j * (1 - q) ** (k - j) for j in range(k + 1)]
-
-    def ball_log_w(self, place: arb) -> arb:
-        """Log w at a real place."""
-        variance, total = arb(self.sigma) ** 2, arb(0)
-        for j, mass in enumerate(self.masses):
-            total += mass * ((2 * place * j - j * j) / (2 * variance)).exp()
+    def ball_log_w(self, z: Ball) -> Ball:
+        """Log w(z) where its argument keeps within a quarter turn."""
+        (first, second, *others), ratio = _masses(self, ctx.prec), (z / arb(self.sigma) ** 2).exp()
+        total, power = first + second * ratio, ratio
+        for mass in others:
+            power *= ratio
+            total += mass * power
         return total.log()
 
     def one_step(self, epsilon: float) -> arb | None:
@@ -105,11 +104,6 @@ class SampledGaussian:
     def strip(self) -> float:
         """Half-width of the strip where the arguments of w keep within a quarter turn."""
         return math.pi / 2 * self.sigma**2 / self.size * (1 - 1e-12)
-
-    @property
-    def largest(self) -> float:
-        """Supremum of the loss."""
-        return -self.size * math.log1p(-self.rate) if self.direction == "added" else math.inf
 
     @cached_property
     def _logs(self) -> np.ndarray:
@@ -137,20 +131,31 @@ class SampledGaussian:
             raise NotDecided("the moments reach too far")
         return np.arange(-left, right, step)
 
-    def log_density(self, x: np.ndarray, tilt: float, cut: Cut | None) -> np.ndarray:
+    def log_density(self, x: np.ndarray, tilt: float, cut: Cut) -> np.ndarray:
         """Estimate of the log of the integrand at real places."""
         p, n = self.powers(tilt)
         found = -(x**2) / (2 * self.sigma**2) - math.log(self.sigma * math.sqrt(2 * math.pi)) + p * self.log_w(x)
         if n:
             found = found + n * self.log_w(-x)
-        return found if cut is None else found + log_ndtr(cut.sign * (x - cut.place) / cut.width)
+        return found if cut is WHOLE else found + log_ndtr(cut.sign * (x - cut.place) / cut.width)
 
-    def log_moment(self, tilt: float, cut: Cut | None = None) -> float:
+    def log_moment(self, tilt: float, cut: Cut = WHOLE) -> float:
         """Estimate of the log of the moment."""
         x = self.places(tilt)
-        logs = self.log_density(x, tilt, cut)
-        top = float(logs.max())
-        return top + math.log(float(np.exp(logs - top).sum()) * (x[1] - x[0]))
+        return log_sum(self.log_density(x, tilt, cut)) + math.log(x[1] - x[0])
+
+
+@lru_cache(maxsize=64)
+def _masses(law: SampledGaussian, precision: int) -> list[arb]:
+    """Bin(k, q)(j) e^{-j^2 / (2 sigma^2)} at this precision."""
+    k, q, variance = law.size, arb(law.rate), arb(law.sigma) ** 2
+    return [math.comb(k, j) * q**j * (1 - q) ** (k - j) * (-arb(j * j) / (2 * variance)).exp() for j in range(k + 1)]
+
+
+def log_sum(logs: np.ndarray) -> float:
+    """Log of the sum of e^logs."""
+    top = float(logs.max())
+    return top + math.log(float(np.exp(logs - top).sum()))
 
 
 class Line:
@@ -166,9 +171,10 @@ class Line:
         NotDecided: too many nodes would be needed.
     """
 
-    def __init__(self, law: SampledGaussian, tilt: float, log_accuracy: float, cut: Cut | None = None):
+    def __init__(self, law: SampledGaussian, tilt: float, log_accuracy: float, cut: Cut = WHOLE):
         self.law, self.tilt, self.cut, self.log_accuracy = law, tilt, cut, log_accuracy
         self._p, self._n = law.powers(tilt)
+        self._falling = max(-self._p, 0.0) - self._n  # The power by which w may fall off the real line.
         self._plan(log_accuracy)
         if self.count > _MOST_NODES:
             raise NotDecided(f"a moment needs {self.count} nodes")
@@ -177,12 +183,11 @@ class Line:
         law = self.law
         x = law.places(self.tilt)
         logs = law.log_density(x, self.tilt, self.cut)
-        top = float(logs.max())
-        self.estimate = top + math.log(float(np.exp(logs - top).sum()) * (x[1] - x[0]))
+        self.estimate = log_sum(logs) + math.log(x[1] - x[0])
         strips = law.strip * np.arange(1, 61) / 60
-        growth = strips**2 / 2 * (1 / law.sigma**2 + (self.cut.width**-2 if self.cut else 0.0))
-        cosines = -(max(-self._p, 0.0) - self._n) * np.log(np.cos(law.size * strips / (2 * law.sigma**2)))
-        flat = law.size * (max(-self._p, 0.0) - self._n) * -math.log1p(-law.rate) - self.estimate
+        growth = strips**2 / 2 * (law.sigma**-2 + self.cut.width**-2)
+        cosines = -self._falling * np.log(np.cos(law.size * strips / (2 * law.sigma**2)))
+        flat = law.size * self._falling * -math.log1p(-law.rate) - self.estimate
         self._flat = self._p < 0 and flat < float(cosines[-1])
         growth = growth + (flat if self._flat else cosines)
         steps = math.pi * strips / (growth + math.log(2) - log_accuracy)
@@ -199,66 +204,48 @@ class Line:
         """Number of nodes."""
         return self.last - self.first + 1
 
-    def _log_w(self, z: acb) -> acb:
-        """Log w(z), whose argument keeps within a quarter turn."""
-        law, total, power, ratio = self.law, acb(0), acb(1), (z / self._variance).exp()
-        if law.size == 1:
-            return (self._masses[0] + self._masses[1] * ratio).log()
-        for mass in self._masses:
-            total += mass * power
-            power *= ratio
-        return total.log()
-
-    @cached_property
-    def _variance(self) -> arb:
-        return arb(self.law.sigma) ** 2
-
-    @cached_property
-    def _masses(self) -> list[arb]:
-        """Bin(k, q)(j) e^{-j^2 / (2 sigma^2)}."""
-        return [mass * (-arb(j * j) / (2 * self._variance)).exp() for j, mass in enumerate(self.law.masses)]
+    def _growth(self, height: float) -> arb:
+        """How much larger density and weight may be at this height above the real line."""
+        return (arb(height) ** 2 / 2 * (arb(self.law.sigma) ** -2 + arb(self.cut.width) ** -2)).exp()
 
     def _nodes(self, height: float) -> tuple[list[acb], list[acb]]:
-        """Weights without the cut, and losses, on Im x = `height` (its negative where the record is added)."""
-        scale = arb(self.step) / (2 * arb.pi() * self._variance).sqrt()
-        shift = acb(0, -height if self.law.direction == "added" else height)
+        """Weights and losses on Im x = `height` (its negative where the record is added)."""
+        law, variance, added = self.law, arb(self.law.sigma) ** 2, self.law.direction == "added"
+        scale, shift = arb(self.step) / (2 * arb.pi() * variance).sqrt(), acb(0, -height if added else height)
         weights, losses = [], []
         for j in range(self.first, self.last + 1):
             z = arb(self.step) * j + shift
-            log_w = self._log_w(z)
-            exponent = self._p * log_w - z * z / (2 * self._variance)
-            loss = -log_w if self.law.direction == "added" else log_w
+            log_w = law.ball_log_w(z)
+            exponent, loss = self._p * log_w - z * z / (2 * variance), -log_w if added else log_w
             if self._n:
-                other = self._log_w(-z)
+                other = law.ball_log_w(-z)
                 exponent, loss = exponent + self._n * other, log_w - other
-            weights.append(scale * exponent.exp())
+            weights.append(scale * exponent.exp() * self.cut.weight(z))
             losses.append(loss)
         return weights, losses
 
     @cached_property
     def nodes(self) -> tuple[list[acb], list[acb]]:
         """Weights and losses on the middle of the strip."""
-        weights, losses = self._nodes(self.strip / 2)
-        if self.cut is not None:
-            shift = acb(0, -self.strip / 2 if self.law.direction == "added" else self.strip / 2)
-            places = (arb(self.step) * j + shift for j in range(self.first, self.last + 1))
-            weights = [weight * self.cut.weight(z) for weight, z in zip(weights, places, strict=True)]
-        return weights, losses
+        return self._nodes(self.strip / 2)
 
     @cached_property
     def error(self) -> arb:
         """Bound on |sum - moment| at every y >= 0, and on that of the sum of moduli in `beyond`."""
         law, strip = self.law, arb(self.strip)
-        growth = strip**2 / (2 * self._variance) + (strip**2 / (2 * arb(self.cut.width) ** 2) if self.cut else 0)
-        factor = 2 * growth.exp() / ((arb.pi() * strip / self.step).exp() - 1)
-        falling = max(-self._p, 0.0) - self._n
+        factor = 2 * self._growth(self.strip) / ((arb.pi() * strip / self.step).exp() - 1)
         if self._flat:
-            return factor * (1 - arb(law.rate)) ** (-law.size * arb(falling)) + self._dropped
-        factor *= (law.size * strip / (2 * self._variance)).cos() ** -arb(falling)
+            return factor * self._most_flat + self._dropped
+        factor *= (law.size * strip / (2 * arb(law.sigma) ** 2)).cos() ** -arb(self._falling)
         if not factor < 0.5:
             raise NotDecided("the strip of a moment is too wide")
         largest = (self._sum.abs_upper() + self._dropped) / (1 - factor)
         return factor * largest + self._dropped
+
+    @property
+    def _most_flat(self) -> arb:
+        """The most that falling powers of w add anywhere."""
+        return (1 - arb(self.law.rate)) ** (-self.law.size * arb(self._falling))
 
     @cached_property
     def _sum(self) -> arb:
@@ -272,62 +259,45 @@ class Line:
     @cached_property
     def _dropped(self) -> arb:
         """Bound on the nodes left out on both sides."""
-        law, variance = self.law, self._variance
-        low, high, half = arb(self.step) * self.first, arb(self.step) * self.last, arb(self.strip) / 2
-        lift = (half**2 / (2 * variance) + (half**2 / (2 * arb(self.cut.width) ** 2) if self.cut else 0)).exp()
-        flat = (1 - arb(law.rate)) ** (-law.size * arb(max(-self._p, 0.0) - self._n))
-        left = upper_tail(-low / law.sigma) * flat
+        law, cut = self.law, self.cut
+        low, high = arb(self.step) * self.first, arb(self.step) * self.last
+        left, right = upper_tail(-low / law.sigma) * self._most_flat, upper_tail(high / law.sigma)
+        if cut.rare:
+            left *= cut.weight(acb(low)).real
         if self._p > 0:
-            left *= self._log_w(acb(low)).real.exp() ** self._p
-        if self.cut is not None and self.cut.rare:
-            left *= upper_tail((self.cut.place - low) / self.cut.width)
-        if self._p > 0:
-            return lift * (left + flat * self._right_of(float(self.step * self.last)))
-        steep = self._log_w(acb(high, half)).exp().real ** self._p
-        if self.cut is not None and not self.cut.rare:
-            steep *= upper_tail((high - self.cut.place) / self.cut.width)
-        return lift * (left + (steep if not self._n else flat) * upper_tail(high / law.sigma))
+            left *= law.ball_log_w(acb(low)).real.exp() ** self._p
+            right = self._most_flat * self._right_of(float(high))
+        else:
+            steep = law.ball_log_w(acb(high, arb(self.strip) / 2)).exp().real ** self._p
+            right *= self._most_flat if self._n else steep
+            if not cut.rare:
+                right *= cut.weight(acb(high)).real
+        return self._growth(self.strip / 2) * (left + right)
 
     def _right_of(self, start: float) -> arb:
         """Bound on the sum of step phi(x) w(x)^p over the nodes beyond `start`, in pieces: phi falls and w grows."""
-        total, place, end = arb(0), start, self._p * self.law.size
+        total, place, piece, negligible = arb(0), start, self.law.sigma, arb(self._floor).exp()
         for _ in range(10_000):
-            outer = max(self._reach(place), place)
-            if place >= end:
-                rest = self.step + self.law.sigma * (arb.pi() / 2).sqrt()
-                return total + self._bound(place, place) * rest
-            if outer - place < 1e-9 * self.law.sigma:
+            if place >= self._p * self.law.size:
+                return total + self._bound(place, place) * (self.step + self.law.sigma * (arb.pi() / 2).sqrt())
+            more = self._bound(place, place + piece) * (piece + self.step)
+            if more < negligible:
+                total, place, piece = total + more, place + piece, 2 * piece
+            elif piece < 1e-9 * self.law.sigma:
                 break
-            total += self._bound(place, outer) * (arb(outer) - place + self.step)
-            place = outer
+            else:
+                piece /= 2
         raise NotDecided("the tail of a moment is too heavy")
 
     def _bound(self, inner: float, outer: float) -> arb:
-        density = (-(arb(inner) ** 2) / (2 * self._variance)).exp() / (2 * arb.pi() * self._variance).sqrt()
-        if self.cut is not None and not self.cut.rare:
-            density *= upper_tail((arb(inner) - self.cut.place) / self.cut.width)
-        return density * (self._log_w(acb(outer)).real * self._p).exp()
-
-    def _reach(self, place: float) -> float:
-        """How far a piece from `place` may go and stay negligible."""
-        here = float(self.law.log_density(np.array([place]), self.tilt, self.cut)[0])
-        allowed = float(self.law.log_w(np.array([place]))[0]) + (self._floor - here) / self._p
-        low, high = place, max(self._p * self.law.size, place)
-        if self.law.log_w(np.array([high]))[0] < allowed:
-            return high
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.law.log_w(np.array([middle]))[0] < allowed else (low, middle)
-        return low
+        variance = arb(self.law.sigma) ** 2
+        density = (-(arb(inner) ** 2) / (2 * variance)).exp() / (2 * arb.pi() * variance).sqrt()
+        weight = arb(1) if self.cut.rare else self.cut.weight(acb(inner)).real
+        return density * weight * (self.law.ball_log_w(acb(outer)).real * self._p).exp()
 
     def log_beyond(self, y: float) -> tuple[float, float]:
         """Estimate of the log of `beyond`, and the height of its line."""
-        best = (math.inf, 0.0)
-        for height, (logs, turn) in self._other_lines.items():
-            tilted = logs - y * turn
-            top = float(tilted.max())
-            best = min(best, (top + math.log(float(np.exp(tilted - top).sum())), height))
-        return best
+        return min((log_sum(logs - y * turn), height) for height, (logs, turn) in self._other_lines.items())
 
     @cached_property
     def _other_lines(self) -> dict[float, tuple[np.ndarray, np.ndarray]]:
@@ -338,24 +308,16 @@ class Line:
         found = {}
         for height in (self.strip * share for share in _HEIGHTS):
             one, other = law.log_w(x + 1j * height), law.log_w(-x - 1j * height) if self._n else there
-            grown = logs + height**2 / 2 * (law.sigma**-2 + (cut.width**-2 if cut else 0.0))
+            grown = logs + height**2 / 2 * (law.sigma**-2 + cut.width**-2)
             grown = grown + self._p * (np.real(one) - here) + self._n * (np.real(other) - there)
             found[height] = (grown, np.imag(one) - (np.imag(other) if self._n else 0.0))
         return found
 
     def beyond(self, y: float) -> arb:
         """Upper bound on |moment| at every y' >= y, from a line Im x <= strip / 2."""
-        height = self.log_beyond(y)[1]
-        weights, losses = self._nodes(height)
-        total = arb(0)
-        for j, (weight, loss) in enumerate(zip(weights, losses, strict=True)):
-            size = abs(weight) * (-loss.imag * y).exp()
-            if self.cut is not None:
-                size *= self.cut.weight(acb(arb(self.step) * (j + self.first))).real
-            total += size
-        if self.cut is not None:
-            total *= (arb(height) ** 2 / (2 * arb(self.cut.width) ** 2)).exp()
-        return (total + self.error).upper()
+        weights, losses = self._nodes(self.log_beyond(y)[1])
+        sizes = (abs(weight) * (-loss.imag * y).exp() for weight, loss in zip(weights, losses, strict=True))
+        return (sum(sizes, arb(0)) + self.error).upper()
 
     def values(self, spacing: float, count: int) -> list[acb]:
         """Moments at y = 0, spacing, ..., (count - 1) spacing."""
@@ -380,6 +342,11 @@ def _powers(turns: list[acb], count: int) -> list[list[acb]]:
     return rows
 
 
-def upper_tail(z: arb) -> arb:
-    """P(N(0, 1) > z)."""
+def upper_tail(z: Ball) -> Ball:
+    """P(N(0, 1) > z), of real or complex z."""
     return (z / arb(2).sqrt()).erfc() / 2
+
+
+def up_to(most: arb) -> arb:
+    """The ball of [0, most]."""
+    return most / 2 + arb(0, (most / 2).upper())

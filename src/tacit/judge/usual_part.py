@@ -8,19 +8,19 @@ E[chi w^p; x <= x_1] <= E[chi (1 + p v + p^2 v^2 max(g, 1/2))], three moments. E
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from flint import arb
 from scipy.special import log_ndtr
 
-from tacit.judge.sampled_gaussian import Cut, Line, SampledGaussian, upper_tail
+from tacit.judge.sampled_gaussian import Cut, Line, SampledGaussian, up_to, upper_tail
 
-Counted = Sequence[tuple[SampledGaussian, int]]
+Counted = tuple[tuple[SampledGaussian, int], ...]
 _ROOT = 1 / 64  # r: w^r is nearly linear in log w.
 _BEYOND = (4.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0)  # (x_1 - place) / width.
 _SHARES = 40
+_POWERS = np.exp(np.linspace(0.05, 30, 300))  # p.
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,13 @@ class UsualPart:
         power: p.
     """
 
-    steps: tuple[tuple[SampledGaussian, int], ...]
+    steps: Counted
     cuts: tuple[Cut, ...]
     beyond: float
     power: float
 
     @classmethod
-    def widest(
-        cls, steps: tuple[tuple[SampledGaussian, int], ...], epsilon: float, log_error: float, width: float
-    ) -> UsualPart | None:
+    def widest(cls, steps: Counted, epsilon: float, log_error: float, width: float) -> UsualPart | None:
         """The part that leaves the fewest rare steps, of those whose bound is expected to be below the error.
 
         Args:
@@ -66,7 +64,8 @@ class UsualPart:
 
     def log_accuracy(self) -> float:
         """Log of the accuracy that the moments of the bound need."""
-        largest = max(_ratio_log(self.power * _v(law, self._place(cut))) for (law, _), cut in self._each())
+        reaches = (self.power * _v(law, np.array([self._place(cut)])) for (law, _), cut in self._each())
+        largest = max(float(_ratio_log(reach)[0]) for reach in reaches)
         return -max(largest, 0.0) - 2 * math.log(self.power / _ROOT) - math.log(100 * sum(t for _, t in self.steps))
 
     def delta(self, epsilon: float, log_error: float, tilt: float) -> arb:
@@ -75,8 +74,7 @@ class UsualPart:
         Of the usual part E[(1 - e^{epsilon - S})_+]; of the rest the residues 1 - e^epsilon of the poles, left of them.
         """
         added = self.steps[0][0].direction == "added"
-        rest = self._bound(epsilon, added=added)
-        found = rest / 2 + arb(0, (rest / 2).upper())
+        found = up_to(self._bound(epsilon, added=added))
         # (1 - e^{-u})_+ = 1 - e^{-u} + (e^{-u} - 1)_+, u = S - epsilon.
         accuracy = log_error - math.log(100 * sum(times for _, times in self.steps))
         for s, factor in ((0.0, arb(1)), (-1.0, -arb(epsilon).exp())):
@@ -113,64 +111,53 @@ class UsualPart:
             inside *= (
                 nothing + p * (once - nothing) / r + p**2 * growth * (twice - 2 * once + nothing) / r**2
             ) ** times
-            shifted = sum((mass * upper_tail((place - i) / law.sigma) for i, mass in enumerate(law.masses)), arb(0))
-            outside += times * shifted * upper_tail((place - cut.place) / cut.width)
+            k, q = law.size, arb(law.rate)
+            for j in range(k + 1):
+                shifted = math.comb(k, j) * q**j * (1 - q) ** (k - j) * upper_tail((place - j) / law.sigma)
+                outside += times * shifted * upper_tail((place - cut.place) / cut.width)
         return (inside + (arb(epsilon).exp() if added else 1) * outside).upper()
 
 
-def _v(law: SampledGaussian, place: float) -> float:
-    return math.expm1(_ROOT * float(law.log_w(np.array([place]))[0])) / _ROOT
+def _v(law: SampledGaussian, x: np.ndarray) -> np.ndarray:
+    return np.expm1(_ROOT * law.log_w(x)) / _ROOT
 
 
-def _ratio_log(reach: float) -> float:
+def _ratio_log(reach: np.ndarray) -> np.ndarray:
     """Estimate of log g."""
-    if abs(reach) < 1e-3:
-        return -math.log(2)
-    return reach - 2 * math.log(reach) if reach > 500 else math.log((math.expm1(reach) - reach) / reach**2)
+    with np.errstate(all="ignore"):
+        near, far = np.log((np.expm1(reach) - reach) / reach**2), reach - 2 * np.log(np.abs(reach))
+    return np.where(np.abs(reach) < 1e-3, -math.log(2), np.where(reach > 500, far, near))
 
 
-def _best(
-    steps: tuple[tuple[SampledGaussian, int], ...], share: float, epsilon: float, width: float
-) -> tuple[float, UsualPart]:
+def _best(steps: Counted, share: float, epsilon: float, width: float) -> tuple[float, UsualPart]:
     """Estimate of the least log of the bound for cuts at this share of the noise, and its parameters."""
-    added = steps[0][0].direction == "added"
-    cuts, means = [], []
-    for law, _ in steps:
-        # From -5 to 9 standard deviations.
-        cut = Cut(
-            law.sigma * (14 * share - 5) + share * law.size, width * min(law.sigma / 2, law.strip / 3), rare=False
-        )
-        x = law.places(law.tilt(0.0))
-        mass = np.exp(law.log_density(x, law.tilt(0.0), cut)) * (x[1] - x[0])
-        v = np.expm1(_ROOT * law.log_w(x)) / _ROOT
-        cuts.append(cut)
-        # 1 - E[chi] from the other side: what matters is small.
-        missing = float((np.exp(law.log_density(x, law.tilt(0.0), Cut(cut.place, cut.width, rare=True)))).sum()) * (
-            x[1] - x[0]
-        )
-        means.append((-missing, float((mass * v).sum()), float((mass * v * v).sum())))
-    best = (math.inf, 0.0, 0.0)
+    added, best = steps[0][0].direction == "added", (math.inf, 0.0, 0.0)
+    # From -5 to 9 standard deviations.
+    places = [law.sigma * (14 * share - 5) + share * law.size for law, _ in steps]
+    widths = [width * min(law.sigma / 2, law.strip / 3) for law, _ in steps]
+    cuts = tuple(Cut(place, each, rare=False) for place, each in zip(places, widths, strict=True))
+    means = [_means(law, cut) for (law, _), cut in zip(steps, cuts, strict=True)]
     for beyond in _BEYOND:
-        places = [cut.place + beyond * cut.width for cut in cuts]
-        outside = (
-            max(
-                math.log(times) + float(log_ndtr((law.size - place) / law.sigma))
-                for (law, times), place in zip(steps, places, strict=True)
-            )
-            + float(log_ndtr(-beyond))
-            + (epsilon if added else 0.0)
-        )
-        limits = [_v(law, place) for (law, _), place in zip(steps, places, strict=True)]
-        for log_power in np.linspace(0.05, 30, 300):
-            p = math.exp(float(log_power))
-            inside = p * epsilon if added else -(p - 1) * epsilon
-            for (_, times), (zero, one, two), limit in zip(steps, means, limits, strict=True):
-                change = zero + p * one
-                log_g = _ratio_log(p * limit)
-                if log_g > 600:
-                    inside = math.inf
-                    break
-                change += p * p * two * math.exp(log_g)
-                inside += times * math.log1p(max(change, -1 + 1e-12))
-            best = min(best, (max(inside, outside), beyond, p))
-    return best[0], UsualPart(steps, tuple(cuts), best[1], best[2])
+        outside, inside = -math.inf, (_POWERS if added else 1 - _POWERS) * epsilon
+        for (law, times), (zero, one, two), cut in zip(steps, means, cuts, strict=True):
+            place = cut.place + beyond * cut.width
+            outside = max(outside, math.log(times) + float(log_ndtr((law.size - place) / law.sigma)))
+            log_growth = _ratio_log(_POWERS * _v(law, np.array([place])))
+            change = zero + _POWERS * one + _POWERS**2 * two * np.exp(np.minimum(log_growth, 600.0))
+            change[log_growth > 600] = math.inf
+            inside = inside + times * np.log1p(np.maximum(change, -1 + 1e-12))
+        outside += float(log_ndtr(-beyond)) + (epsilon if added else 0.0)
+        bounds = np.maximum(inside, outside)
+        best = min(best, (float(bounds.min()), beyond, float(_POWERS[bounds.argmin()])))
+    return best[0], UsualPart(tuple(steps), cuts, best[1], best[2])
+
+
+def _means(law: SampledGaussian, cut: Cut) -> tuple[float, float, float]:
+    """Estimates of E[chi] - 1, from the other side, as what matters is small, E[chi v] and E[chi v^2]."""
+    x, tilt = law.places(law.tilt(0.0)), law.tilt(0.0)
+    usual, rare = (
+        np.exp(law.log_density(x, tilt, each)) * (x[1] - x[0])
+        for each in (cut, Cut(cut.place, cut.width, rare=True))
+    )  # fmt: skip
+    v = _v(law, x)
+    return -float(rare.sum()), float((usual * v).sum()), float((usual * v * v).sum())
