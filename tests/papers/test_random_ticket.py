@@ -1,8 +1,13 @@
 """Table 2's two columns on the same tickets: exact averages over either draw."""
 
+import math
+
 import pytest
 
+from tacit.relation import Relation
+from tacit.tickets import paper_scores
 from tacit_papers.lottery_ticket import random_ticket
+from tacit_papers.lottery_ticket.choice import explain
 from tacit_papers.lottery_ticket.random_ticket import ITEM, every_ticket
 
 FOUND = {
@@ -50,6 +55,19 @@ def test_the_choice_moves_the_average_by_at_most_its_distance_times_the_range():
     """|E_P f - E_Q f| <= TV(P, Q) (max f - min f), the bound that the page's conclusion rests on."""
     moved = abs(random_ticket._expected(FOUND) - sum(FOUND["tests"]) / 2)
     assert moved <= random_ticket._distance(FOUND) * (max(FOUND["tests"]) - min(FOUND["tests"])) + 1e-12
+
+
+@pytest.mark.parametrize("first", [0.0, 0.3, 0.5])
+def test_no_tickets_make_the_choice_differ_more_from_a_uniform_draw_than_the_bound_of_the_page(first):
+    """tanh(eps_1 nu / (8 |1 - nu|)): scores that are spread over the whole range, half at either end at worst."""
+    densities = [1.0] * int(20 * first) + [0.0] * (20 - int(20 * first))
+    scores = paper_scores([1.0] * 20, densities)
+    chances = explain(scores, densities, 0.02, Relation.REPLACE_ONE).probabilities.tolist()
+    distance = random_ticket._distance({"probabilities": chances})
+    bound = math.tanh(0.02 * 50 / (8 * 49))
+    assert 100 * bound == pytest.approx(0.255, abs=5e-4)
+    assert distance <= bound * (1 + 1e-9)
+    assert first != 0.5 or distance == pytest.approx(bound, rel=1e-5)
 
 
 @pytest.mark.slow
