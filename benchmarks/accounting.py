@@ -1,6 +1,7 @@
 """Cost and width of the exact accountant, as ratios to dp-accounting measured in the same run.
 
-python -m benchmarks.accounting               rows, every question, latency, calibration; stored in benchmarks/results
+python -m benchmarks.accounting               rows, every question, latency, calibration; stored in benchmarks/results,
+                                              and widths and times of the stored settings before and after
 python -m benchmarks.accounting --sweep 2000  random settings of every mechanism: width, refusals, cost
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
+from benchmarks import accounting_settings
 from tacit.accounting.pld.accountant import Pld, curves_of
 from tacit.calibration import noise_multiplier
 from tacit.errors import TacitError
@@ -265,4 +267,4 @@ if __name__ == "__main__":
         }  # fmt: skip
         text = json.dumps(results, indent=1)
         write_text(RESULTS, text + "\n")
-        print(text)
+        print(text, *map(accounting_settings.summary, ("before", "after")), sep="\n")

@@ -25,6 +25,7 @@ from tacit.mechanisms import (
     Shuffled,
 )
 from tacit.mechanisms.pairs import LARGEST_GROUP, GaussianMixturePair
+from tacit.mechanisms.pairs.gaussian import normal_cells
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff.curve import GroupCurve
@@ -252,3 +253,21 @@ def test_pure_guarantees_of_groups_grow_with_their_size():
         answer = PLD.grouped(Ledger.of(mechanism * 2), 3).epsilon(0.0)
         assert float(answer) == pytest.approx(3.0, rel=1e-6), str(mechanism)
         assert answer.lower == pytest.approx(3.0, rel=1e-6) or isinstance(mechanism, Exponential | PermuteAndFlip)
+
+
+@pytest.mark.parametrize("remove", [True, False])
+@pytest.mark.parametrize(("sigma", "rate", "size"), [(0.7, 0.001, 64), (4.0, 0.01, 64), (1.0, 0.3, 5)])
+def test_masses_of_a_mixture_are_those_of_the_sum_over_all_components(sigma, rate, size, remove):
+    """Components of next to no density are left out: no mass may tell, next to the largest loss and far below it."""
+    pair = GaussianMixturePair.of_group(sigma, rate, size, remove=remove)
+    end = 400.0 if remove else -size * np.log1p(-rate) * (1 - 1e-9)
+    edges = np.linspace(-end if remove else -400.0, end, 5000)
+    p, q = pair.bin_masses(edges)
+    z = pair._places(edges if remove else -edges[::-1]) * sigma
+    binomial = np.exp(pair.log_weights)
+    mixed = sum(weight * normal_cells(z - i / sigma) for i, weight in enumerate(binomial))
+    np.testing.assert_allclose(p if remove else q[::-1], mixed, rtol=1e-12, atol=1e-300)
+    inside = np.isfinite(z)
+    terms = pair._logs[:, None] + np.multiply.outer(pair.shifts, z[inside] / sigma)
+    loss = (edges if remove else -edges[::-1])[inside]
+    np.testing.assert_allclose(np.logaddexp.reduce(terms, axis=0), loss, rtol=1e-11, atol=1e-11)

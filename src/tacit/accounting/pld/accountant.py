@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy.special import ndtri
@@ -53,14 +53,6 @@ from tacit.tradeoff.gaussian import gaussian_mu
 _LEAST = 1e-300  # delta whose logarithm stands for that of 0
 
 
-class Sketches(Protocol):
-    """One direction that can be sketched."""
-
-    def sketch(self, delta: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return rough (epsilons, deltas) down to `delta`."""
-        ...
-
-
 class SketchCurve(Curve):
     """The largest of the sketches of all directions, for searches only: it may lie on either side of the truth.
 
@@ -68,7 +60,7 @@ class SketchCurve(Curve):
         directions: the directions of the relation.
     """
 
-    def __init__(self, directions: Sequence[Sketches]):
+    def __init__(self, directions: Sequence[Dispatch | ShiftedDispatch]):
         self._directions = directions
 
     def epsilon(self, delta: float) -> float:
@@ -107,7 +99,7 @@ class SketchCurve(Curve):
     def _saddles(self) -> list[tuple[np.ndarray, np.ndarray]]:
         return [self._points(direction, PROFILE_END) for direction in self._directions]
 
-    def _points(self, direction: Sketches, delta: float) -> tuple[np.ndarray, np.ndarray]:
+    def _points(self, direction: Dispatch | ShiftedDispatch, delta: float) -> tuple[np.ndarray, np.ndarray]:
         found = direction.sketch(delta)
         if not all(np.isfinite(column).all() for column in found):
             raise Refused("A sketch needs finite saddles; ask the exact accountant.")
@@ -206,7 +198,7 @@ class Pld(Accountant):
         lower = [low for parts, above in zip(directions, upper, strict=True) for low in lower_bounds(parts, above)]
         return PldCurve(Bracket(upper, tail), 1), PldCurve(Bracket(lower, tail), 0)
 
-    def _engine(self, parts: Parts) -> Dispatch | GroupedDispatch | ShiftedDispatch:
+    def _engine(self, parts: Parts) -> Dispatch | ShiftedDispatch:
         if any(is_large(pair) for pair, _ in parts) and len(parts) <= self._distinct:
             return ShiftedDispatch(parts)
         if any(isinstance(pair, GaussianMixturePair | IntegerMixturePair | LaplaceMixturePair) for pair, _ in parts):

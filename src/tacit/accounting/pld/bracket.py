@@ -15,14 +15,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from tacit.accounting.pld.dispatch import Dispatch
-from tacit.accounting.pld.envelopes import GroupedDispatch
 from tacit.accounting.pld.gaussian_cover import Chart, mu_bounds, mu_floor, regret_ceiling
-from tacit.accounting.pld.intervals import ALLOWANCE
+from tacit.accounting.pld.intervals import ALLOWANCE, Bounds
 from tacit.accounting.pld.rounding import UNIT
 from tacit.errors import Refused
 from tacit.root_finding import minimum
@@ -123,34 +121,6 @@ _LEAST_DELTA = 1e-300  # delta below which logs and ratios of bounds leave the r
 _NEAR_ZERO = 1e-15  # delta up to which epsilons are searched where no slack is allowed.
 
 
-class Bounds(Protocol):
-    """Two-sided answers about one direction."""
-
-    def delta(self, epsilon: float) -> tuple[float, float]:
-        """Return lower and upper bound at this epsilon."""
-        ...
-
-    def epsilon(self, delta: float) -> tuple[float, float]:
-        """Return bounds on the smallest epsilon that meets `delta`."""
-        ...
-
-    def ceiling(self, delta: float) -> float:
-        """Return an upper bound on that epsilon that is quick and rough."""
-        ...
-
-    def near(self, epsilon: float) -> Delta:
-        """Return bounds on delta that are quick, and narrow around `epsilon`."""
-        ...
-
-    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
-        """Return upper bounds on delta that are quick, rough, and best around `epsilon`."""
-        ...
-
-    def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return bounds on delta at many epsilons."""
-        ...
-
-
 class Bracket:
     """Two-sided answers about all directions: for each side the largest over the directions."""
 
@@ -222,7 +192,7 @@ class Bracket:
     @cached_property
     def _sketch(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Rough epsilons and deltas where a search may begin; None for engines that have none."""
-        exact = [each for each in self._directions if isinstance(each, Dispatch | GroupedDispatch)]
+        exact = [each for each in self._directions if isinstance(each, Dispatch)]
         if len(exact) < len(self._directions):
             return None
         found = [direction.sketch(PROFILE_END) for direction in exact]

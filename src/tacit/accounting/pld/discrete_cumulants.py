@@ -24,7 +24,6 @@ from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units
 from tacit.accounting.pld.sampled_cumulant import SampledGaussianCumulant
 from tacit.accounting.pld.schedule_cumulant import ScheduleCumulant
 from tacit.accounting.pld.step_cumulants import (
-    BandLimitedCumulant,
     GaussianCumulant,
     StepCumulant,
     Unsuitable,
@@ -294,8 +293,8 @@ def cumulants_of(
     singles, panels = _panels(parts)
     for pair, steps in singles:
         gaussian, limit = pair.gaussian_limit() if limited else (pair, np.inf)
-        cumulant = _cumulant(gaussian, steps, theta, log_delta)
-        found.append(cumulant if limit == np.inf else BandLimitedCumulant(cumulant, limit))
+        found.append(_cumulant(gaussian, steps, theta, log_delta))
+        found[-1].limit = limit
     return found + [_schedule(panel, theta, log_delta) for panel in panels]
 
 

@@ -12,6 +12,7 @@ from tacit.accounting.pld.discrete_cumulants import cumulants_of
 from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.intervals import (
     ALLOWANCE,
+    Bounds,
     LocalBounds,
     intersection,
     inverted,
@@ -162,7 +163,7 @@ def _is_narrow(local: LocalBounds, most: float) -> bool:
     return looseness(local, local.epsilon) <= min(_NARROW * max(local.theta * local.epsilon, 1.0), most)
 
 
-class Dispatch:
+class Dispatch(Bounds):
     """delta and epsilon of one composition of pairs, each as (lower, upper).
 
     Engines in the order in which they are asked: a single step, the largest loss, a line or a truncated lattice that

@@ -14,7 +14,7 @@ import numpy as np
 
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.fft import grouped_by_noise
-from tacit.accounting.pld.intervals import QuickBounds
+from tacit.accounting.pld.intervals import Bounds
 from tacit.mechanisms.pairs import (
     NOTHING,
     AdaptivePair,
@@ -106,7 +106,7 @@ def _block(pair: Pair, steps: int) -> AdaptivePair | None:
     return longer if longer.steps > most else plain
 
 
-class FixedMemberLowerBound(QuickBounds):
+class FixedMemberLowerBound(Bounds):
     """A lower bound on delta of steps that are all one member: the worst of a few and of the one at the tilt asked."""
 
     def __init__(self, parts: Parts, upper: Dispatch):
@@ -147,7 +147,7 @@ class FixedMemberLowerBound(QuickBounds):
         return np.max(sides, axis=0), np.ones(len(epsilons))
 
 
-class AdaptiveLowerBound(QuickBounds):
+class AdaptiveLowerBound(Bounds):
     """A lower bound on delta of a few steps of one family: the highest of the lines that some way to adapt exceeds."""
 
     def __init__(self, pair: Pair, steps: int):
@@ -208,13 +208,12 @@ _ROUNDED = 1e-13  # Relative rounding of the moved loss, a sum of as many produc
 _LARGE = 60.0  # Loss of a Laplace step from which on all but e^-60 of its law is that of a moved one.
 
 
-class GroupedDispatch:
-    """delta and epsilon of one direction, as (lower, upper)."""
+class GroupedDispatch(Dispatch):
+    """A direction of many unlike noises: one line where that settles a question, else steps counted in groups."""
 
     def __init__(self, parts: Parts, lower: Parts, upper: Parts):
-        self._exact, self._groups = Dispatch(parts), (lower, upper)
-        self._known_delta = lru_cache(maxsize=32)(self._delta)
-        self._known_epsilon = lru_cache(maxsize=32)(self._epsilon)
+        super().__init__(parts)
+        self._groups = lower, upper
 
     @classmethod
     def of(cls, parts: Parts, distinct: int) -> GroupedDispatch | None:
@@ -232,44 +231,20 @@ class GroupedDispatch:
     def _upper(self) -> Dispatch:
         return Dispatch(self._groups[1])
 
-    def delta(self, epsilon: float) -> tuple[float, float]:
-        """Return lower and upper bound at this epsilon."""
-        return self._known_delta(epsilon)
-
-    def epsilon(self, delta: float) -> tuple[float, float]:
-        """Return bounds on the smallest epsilon >= 0 at which delta is at most `delta`."""
-        return self._known_epsilon(delta)
-
-    def ceiling(self, delta: float) -> float:
-        """Return an upper bound on that epsilon that is quick and rough."""
-        return self._exact.ceiling(delta)
-
-    def _delta(self, epsilon: float) -> tuple[float, float]:
-        found = self._exact.delta_on_line(epsilon)
+    def _delta_within_bounds(self, epsilon: float) -> tuple[float, float]:
+        found = self.delta_on_line(epsilon)
         return found or (self._lower.delta(epsilon)[0], self._upper.delta(epsilon)[1])
 
-    def _epsilon(self, delta: float) -> tuple[float, float]:
-        found = self._exact.epsilon_on_line(delta)
+    def _epsilon_within_bounds(self, delta: float) -> tuple[float, float]:
+        found = self.epsilon_on_line(delta)
         return found or (self._lower.epsilon(delta)[0], self._upper.epsilon(delta)[1])
-
-    def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
-        """Return bounds on delta that are quick, and narrow around `epsilon`."""
-        return self._exact.near(epsilon)
-
-    def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
-        """Return upper bounds on delta that are quick, rough, and best around `epsilon`."""
-        return self._exact.ceiling_near(epsilon)
-
-    def sketch(self, delta: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return rough (epsilons, deltas) down to `delta`, for searches."""
-        return self._exact.sketch(delta)
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return bounds on delta at many epsilons."""
         return self._lower.profile(epsilons)[0], self._upper.profile(epsilons)[1]
 
 
-class ShiftedDispatch:
+class ShiftedDispatch(Bounds):
     """Laplace steps of a loss above `_LARGE`, beside others, by steps of that loss.
 
     Under P the loss is epsilon - min(2 B E, 2 epsilon), E exponential and B a fair coin. With a smaller epsilon' it is

@@ -155,8 +155,8 @@ def _root(excess: Callable[[float], float], x: float, slope: float, reach: float
     return max(low, 0.0), max(high, 0.0)
 
 
-class QuickBounds(ABC):
-    """Two-sided answers about one direction that are quick everywhere."""
+class Bounds(ABC):
+    """Two-sided answers about one direction of a relation, quick everywhere unless an engine says more."""
 
     @abstractmethod
     def delta(self, epsilon: float) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from tacit.accounting.pld.intervals import ALLOWANCE, QuickBounds
+from tacit.accounting.pld.intervals import ALLOWANCE, Bounds
 from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units
 from tacit.accounting.pld.saddle_point import SMALLEST, log_chernoff
 from tacit.mechanisms.pairs import AtomPair, Nodes, Pair, SampledGaussianPair
@@ -146,7 +146,7 @@ _MARGINS = (0.05, 0.5, 2.0, 8.0)  # Values of m in the lower bound; the best cou
 Parts = Sequence[tuple[Pair, int]]
 
 
-class FewSamples(QuickBounds):
+class FewSamples(Bounds):
     """delta and epsilon, as (lower, upper), of `steps` equal Poisson-subsampled Gaussian steps in one direction.
 
     Let K ~ Bin(steps, rate) be how many steps sample the record. Whoever knows K's steps sees K Gaussian steps, so by

@@ -79,13 +79,13 @@ class IndependentSum(LossSum):
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
         """Return an upper bound on log |phi| over each [t_j, t_{j+1}], and for the last beyond."""
-        return sum((part.steps * part.log_decay(t) for part in self.parts), np.zeros(len(t) - 1))
+        return sum((part.steps * part.decay_within(t) for part in self.parts), np.zeros(len(t) - 1))
 
     def transform(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return phi at each t, and a bound on its error."""
         log_phi, slack = np.zeros(len(t), dtype=complex), np.zeros(len(t))
         for part in self.parts:
-            value, error = part.log_phi(t)
+            value, error = part.phi_within(t)
             log_phi += value
             slack += error
         phi = np.exp(log_phi)
@@ -115,6 +115,9 @@ class StepCumulant(ABC):
 
     left_out: float = 0.0
     """P-mass of the runs with an outcome that this cumulant leaves out."""
+
+    limit: float = np.inf
+    """The frequency up to which the cumulant is that of the step; nothing is claimed beyond."""
 
     @abstractmethod
     def log_moment(self, theta: float) -> float:
@@ -149,8 +152,18 @@ class StepCumulant(ABC):
     def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return log E_theta e^{it(L - mean)} of all steps at multiples t of t[1] > 0, and a bound on its error."""
 
+    def decay_within(self, t: np.ndarray) -> np.ndarray:
+        """Return `log_decay` up to the limit, and nothing beyond."""
+        return np.where(t[1:] <= self.limit, self.log_decay(t), 0.0)
 
-@dataclass(frozen=True)
+    def phi_within(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return `log_phi`; raises `Unsuitable` beyond the limit."""
+        if t[-1] > self.limit:
+            raise Unsuitable
+        return self.log_phi(t)
+
+
+@dataclass
 class GaussianCumulant(StepCumulant):
     """A plain Gaussian step: everything in closed form."""
 
@@ -158,6 +171,7 @@ class GaussianCumulant(StepCumulant):
     theta: float
     steps: int = 1
     largest: float = np.inf
+    limit: float = np.inf
 
     def log_moment(self, theta: float) -> float:
         """Return log E_P e^{theta L} of one step."""
@@ -179,53 +193,6 @@ class GaussianCumulant(StepCumulant):
         """Return log phi of all steps at each t, and a bound on its error."""
         value = -((self.mu * t) ** 2) / 2
         return self.steps * value.astype(complex), self.steps * 4 * UNIT * np.abs(value)
-
-
-class BandLimitedCumulant(StepCumulant):
-    """A cumulant that is right up to some frequency, and claims nothing beyond."""
-
-    def __init__(self, cumulant: StepCumulant, limit: float):
-        self._cumulant, self.limit = cumulant, limit
-        self.steps, self.theta, self.largest, self.left_out = (
-            cumulant.steps,
-            cumulant.theta,
-            cumulant.largest,
-            cumulant.left_out,
-        )
-
-    def log_moment(self, theta: float) -> float:
-        """Return log E_P e^{theta L} of one step."""
-        return self._cumulant.log_moment(theta)
-
-    def rounding(self) -> float:
-        """Return that of the continuous step."""
-        return self._cumulant.rounding()
-
-    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
-        """Return `log_moment` with its first two derivatives."""
-        return self._cumulant.cumulant_derivatives(theta)
-
-    def mean_and_variance(self) -> tuple[float, float]:
-        """Return mean and variance of the tilted loss."""
-        return self._cumulant.mean_and_variance()
-
-    def log_moment_bound(self, theta: float) -> float:
-        """Return that of the continuous step."""
-        return self._cumulant.log_moment_bound(theta)
-
-    def log_decay(self, t: np.ndarray) -> np.ndarray:
-        """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
-        return np.where(t[1:] <= self.limit, self._cumulant.log_decay(t), 0.0)
-
-    def nodes(self, frequency: float) -> int:
-        """Return the finite losses with their masses."""
-        return self._cumulant.nodes(frequency)
-
-    def log_phi(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return log phi of all steps at each t, and a bound on its error."""
-        if t[-1] > self.limit:
-            raise Unsuitable
-        return self._cumulant.log_phi(t)
 
 
 def grown(log_size: np.ndarray, slack: np.ndarray) -> np.ndarray:

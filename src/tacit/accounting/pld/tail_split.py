@@ -13,7 +13,6 @@ from tacit.accounting.pld.inversion import SaddleLine, saddle_line
 from tacit.accounting.pld.quadrature import SampledGaussian, TailWeight, on_line
 from tacit.accounting.pld.saddle_point import Saddle, log_chernoff, saddle_for_epsilon
 from tacit.accounting.pld.step_cumulants import (
-    BandLimitedCumulant,
     CompositionCumulant,
     GaussianCumulant,
     IndependentSum,
@@ -145,7 +144,7 @@ class TailSplitter:
         plain: list[StepCumulant] = []
         for (pair, steps), tail_weight in zip(self._parts, tail_weights, strict=True):
             if isinstance(pair, GaussianPair):
-                plain.append(BandLimitedCumulant(GaussianCumulant(pair.mu * steps**0.5, theta), self._limit))
+                plain.append(GaussianCumulant(pair.mu * steps**0.5, theta, limit=self._limit))
             elif tail_weight and isinstance(pair, SampledGaussian):
                 found.append(SplitGaussian(pair, steps, theta, largest, tail_weight, self._limit, ignored))
             elif pair.table is not None:
@@ -178,13 +177,14 @@ class TailSplitter:
         cumulants: list[StepCumulant] = []
         for (pair, steps), tail_weight in zip(self._parts, tail_weights, strict=True):
             if isinstance(pair, GaussianPair):
-                cumulants.append(BandLimitedCumulant(GaussianCumulant(pair.mu * steps**0.5, theta), self._limit))
+                cumulants.append(GaussianCumulant(pair.mu * steps**0.5, theta, limit=self._limit))
             elif tail_weight and isinstance(pair, SampledGaussian):
                 below = weighted_cumulant(
                     pair, steps, theta, 1.5 * theta, TailWeight(tail_weight.place, tail_weight.softness),
                     log_delta + _NEGLIGIBLE,
                 )  # fmt: skip
-                cumulants.append(BandLimitedCumulant(below, self._limit))
+                below.limit = self._limit
+                cumulants.append(below)
             elif pair.table is None:
                 raise Unsuitable
             else:

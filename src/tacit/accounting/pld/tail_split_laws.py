@@ -267,7 +267,7 @@ class TailSum(LossSum):
         _, largest = self._logs(self.theta)
         with np.errstate(divide="ignore"):
             fall = np.array([_log_expm1(each) for each in np.log(rise)]) - _log_expm1(largest)
-        return sum((part.steps * part.log_decay(t) for part in self.plain), fall)
+        return sum((part.steps * part.decay_within(t) for part in self.plain), fall)
 
     def transform(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return phi at each t, and a bound on its error (Lemma 8.2)."""
@@ -291,7 +291,7 @@ class TailSum(LossSum):
             turned = np.minimum(np.abs(jump / core), 1 + np.abs(np.log(np.maximum(np.abs(core + jump), SMALLEST))))
             slack += 4 * step_kind.steps * UNIT * COMPLEX_LOGARITHM * (np.abs(np.log(core)) + turned)
         for part in self.plain:
-            value, error = part.log_phi(t)
+            value, error = part.phi_within(t)
             phi.log_core += value
             size.log_core += np.real(value)
             most.log_core += np.real(value) + error

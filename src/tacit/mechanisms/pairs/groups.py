@@ -24,7 +24,9 @@ LARGEST_GROUP = 256
 """Records of a group whose pair is computed: its cost grows with their number."""
 
 _BLOCK = 1 << 14  # Losses whose places are found at once: memory.
-_KNOTS = 2048  # From so many losses on the first guess is interpolated between fewer of them.
+_KNOTS = 512  # Places between which first guesses are interpolated.
+_LIGHT = 60.0  # Log of a share of the density, e^-60 = 9e-27, that no double of the sum shows.
+_SPACING = 64  # Edges between two at which the shares are looked up.
 _ITERATIONS = 100  # Convergence is quadratic from the first of them.
 _LARGEST_LOSS = 1e300
 
@@ -98,12 +100,24 @@ class GaussianMixturePair(Pair):
         """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         z = self._places(loss if self.remove else -loss[::-1]) * self.sigma
-        base = normal_cells(z)
-        weights = np.exp(self.log_weights)
-        mixed = weights[0] * base
-        for shift, weight in zip(self.shifts[1:], weights[1:], strict=True):
-            mixed += weight * normal_cells(z - shift / self.sigma)
+        base, mixed = normal_cells(z), self._mixed(z)
         return (mixed, base) if self.remove else (base[::-1], mixed[::-1])
+
+    def _mixed(self, z: np.ndarray) -> np.ndarray:
+        """Masses of the mixture between edges, of each component where it has e^-`_LIGHT` of the largest one's density.
+
+        The log of that share is concave in z: between the knots beside those that reach it there is all that does.
+        """
+        knots = np.clip(z[::_SPACING] / self.sigma, -_LARGEST_LOSS, _LARGEST_LOSS)
+        terms = self._logs[:, None] + np.multiply.outer(self.shifts, knots)
+        shares, mixed = terms - terms.max(axis=0), np.zeros(len(z) + 1)
+        for shift, log_weight, share in zip(self.shifts, self.log_weights, shares, strict=True):
+            near = np.flatnonzero(share >= min(-_LIGHT, share.max()))
+            first, last = max(near[0] - 1, 0) * _SPACING, min((near[-1] + 1) * _SPACING, len(z) - 1)
+            cells = normal_cells(z[first : last + 1] - shift / self.sigma)
+            inner = slice(int(first > 0), len(cells) - int(last < len(z) - 1))
+            mixed[first + inner.start : first + inner.stop] += np.exp(log_weight) * cells[inner]
+        return mixed
 
     def log_q_above(self, loss: float) -> tuple[float, float]:
         """Log Phi(-z) at the noise z whose loss is the one given; z^2 doubles the relative error of z."""
@@ -142,12 +156,16 @@ class GaussianMixturePair(Pair):
     def _solved(self, target: np.ndarray, less: float) -> np.ndarray:
         shifts, logs = np.array(self.shifts[1:])[:, None], (self._logs[1:] - less)[:, None]
         known = 4 * LOSS_UNIT * (1 + np.abs(target) + np.abs(logs).max())
-        if len(target) > _KNOTS:
-            low, high = (float(np.min((end - logs) / shifts)) for end in (target.min(), target.max()))
-            knots = np.linspace(low, high, _KNOTS // 4)
-            place = np.interp(target, _sums(logs, shifts, knots)[0], knots)
-        else:
-            place = np.min((target - logs) / shifts, axis=0)
+        # All places lie between these two, as the largest term is at least a share 1 / size of the sum.
+        ends = float(target.min()) - np.log(len(shifts)), float(target.max())
+        low, high = (float(np.min((end - logs) / shifts)) for end in ends)
+        knots = np.linspace(low, high, _KNOTS)
+        terms = logs + knots * shifts
+        # Half a distance of knots away the log of a share is less by so much at most.
+        light = _LIGHT + (high - low) / len(knots) * self.shifts[-1]
+        near = (terms > terms.max(axis=0) - light).any(axis=1)
+        shifts, logs = shifts[near], logs[near]
+        place = np.interp(target, _sums(logs, shifts, knots)[0], knots)
         for _ in range(_ITERATIONS):
             value, slope = _sums(logs, shifts, place)
             missing = value - target
