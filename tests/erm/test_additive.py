@@ -14,7 +14,7 @@ from tacit.erm import (
     GradientDescent,
 )
 from tacit.erm.design import Design
-from tacit.erm.gradient import Shape
+from tacit.erm.gradient import MORE, NUMBERS, TWO, Shape
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
 from tacit.erm.quantiles import LEVELS, CosineDesign, Distribution
 from tacit.errors import InvalidInput
@@ -59,7 +59,7 @@ def test_the_bill_of_an_additive_model_is_that_of_the_target():
     model = DPLogisticRegression(**SETTINGS, data_bounds=(-1, 1), classes=[0, 1], features="cosines")
     model.fit(x, x[:, 0] > 0)
     entries = [(each.mechanism.noise_multiplier, each.steps) for each in model.ledger_.entries]
-    assert sum(steps for _, steps in entries) == LEVELS + 100
+    assert sum(steps for _, steps in entries) == LEVELS + 100 + 1
     spent = sum(steps / multiplier**2 for multiplier, steps in entries)
     assert spent == pytest.approx(gaussian_mu(1.0, 1e-5) ** 2, rel=1e-6)
     assert float(model.guarantee_.epsilon(1e-5)) <= 1.0
@@ -83,15 +83,17 @@ def test_codes_are_categories_and_not_numbers():
     declared = SETTINGS | {"data_bounds": (0, 5), "classes": [0, 1], "categorical": [0]}
     model = DPLogisticRegression(**declared).fit(x, y)
     assert model.score(x, y) == 1.0
-    assert {each.note for each in model.ledger_.entries} == {"gradient perturbation"}
+    assert {each.note for each in model.ledger_.entries} == {"gradient perturbation", "lead over the constant answer"}
 
 
 def test_the_rule_reads_public_shape_alone():
     assert Shape(40_000, 14, 0.2).cosines()
-    assert not Shape(2_999, 2, 5.0).cosines()
-    assert not Shape(10_000, 2, 0.05).cosines()
+    assert not Shape(100, 2, 0.25).cosines()
     assert not Shape(10_000, 1_000, 0.2).cosines()
     assert not Shape(10**6, 2, 0.0).cosines()
+    assert not Shape(2000, 8, 0.2, NUMBERS).cosines()
+    assert [Shape(2000, width, 0.2, NUMBERS).method() for width in (8, 80)] == ["gradient", "objective"]
+    assert [Shape(2000, 80, 0.2, kind).method() for kind in (TWO, MORE)] == ["objective", "gradient"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_the_rule_reads_public_shape_alone():
 def test_auto_picks_a_method_that_can_meet_the_target(kind, classes, delta, expected):
     declared = {"classes": range(classes)} if classes else {"target_bounds": (0, 1)}
     model = kind(epsilon=1.0, delta=delta, data_bounds=(-1, 1), **declared)
-    assert isinstance(model.fit(np.zeros((60, 2)), np.zeros(60, int)).method_, expected)
+    assert isinstance(model.fit(np.zeros((100, 2)), np.zeros(100, int)).method_, expected)
 
 
 @pytest.mark.parametrize("delta", [1e-6, 0.0])

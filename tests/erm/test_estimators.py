@@ -113,7 +113,7 @@ def test_every_method_of_every_model(kind, method):
 
 
 def test_multinomial_and_its_probabilities():
-    model = fitted(classes=4, epsilon=30.0)
+    model = fitted(classes=4, epsilon=30.0, features=None)
     x, y = data(classes=4)
     assert model.score(x, y) > 0.7
     assert model.coef_.shape == (4, 3)

@@ -58,16 +58,16 @@ def test_pages_fit_and_break_no_rule_of_axe_and_ask_no_other_host(address, brows
 def test_an_address_can_be_shared_without_the_token_and_reloaded(address, browser):
     page = browser.new_page()
     page.goto(url(address, "/?q=second"))
-    assert page.url == f"{address}/?q=second"
+    page.wait_for_url(f"{address}/?q=second")
     page.reload()
     page.wait_for_selector("h1:text('Runs')")
-    assert page.url == f"{address}/?q=second"
+    page.wait_for_url(f"{address}/?q=second")
     other = browser.new_page()  # Another person's tab: it has no token yet.
     other.goto(f"{address}/?q=second")
     other.fill("[name=token]", TOKEN)
     other.keyboard.press("Enter")
     other.wait_for_selector("h1:text('Runs')")
-    assert other.url == f"{address}/?q=second"
+    other.wait_for_url(f"{address}/?q=second")
     assert "second" in other.inner_text("table")
     other.goto(url(address, "/?q=second").replace(TOKEN, "stale"))
     assert other.inner_text("h1") == "Refused"
@@ -179,6 +179,20 @@ def test_the_calculator_and_the_comparison_work_by_keyboard_alone(address, brows
     with page.expect_response(lambda reply: "/calculator/answer" in reply.url):
         page.keyboard.type("2")
     page.wait_for_function("before => document.querySelector('#answer dd').innerText !== before", arg=before)
+    assert page.input_value("[name=epsilon]").startswith(page.inner_text("#answer dd")[2:5])  # as found
+    assert page.locator("[readonly]").get_attribute("name") == "epsilon"
+    page.wait_for_selector("#answer figure svg")  # the curve follows the numbers
+    shared = page.url
+    assert "noise_multiplier=2" in shared
+    assert "token" not in shared
+    page.fill("[name=delta]", "0.5")
+    page.wait_for_selector("#delta-fault:has-text('below 1 / records')")
+    page.select_option("[name=solve]", "noise_multiplier")
+    page.fill("[name=delta]", "1e-5")
+    page.fill("[name=epsilon]", "1")
+    page.wait_for_function("document.querySelector('[name=noise_multiplier]').readOnly")
+    page.get_by_role("button", name="Keep these to compare").click()
+    page.wait_for_function("document.querySelectorAll('#answer figure polyline').length === 2")
     page.goto(url(address, "/"))
     ticked = 0
     for _ in range(30):

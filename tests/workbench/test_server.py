@@ -2,12 +2,15 @@
 
 import base64
 import hashlib
+import html
 import json
 import os
 import re
+import signal
 import time
 from urllib.parse import unquote
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
@@ -105,7 +108,50 @@ def test_answers_do_not_ask_the_exact_accountant_twice(monkeypatch):
     first = calculate(form)
     monkeypatch.setattr(calculator, "accountant", None)
     assert calculate(form) == first
-    assert calculate(form | {"solve": "epsilon", "noise_multiplier": str(first.noise_multiplier)}) == first
+    again = calculate(form | {"solve": "epsilon", "noise_multiplier": str(first.noise_multiplier)})
+    assert again.epsilon == first.epsilon
+
+
+def test_every_number_of_the_calculator_is_the_exact_accountants():
+    found = calculate({"records": "60000", "batch_size": "256", "noise_multiplier": "1.1", "epochs": "5"})
+    exact = accountant("pld")(Ledger.of(Gaussian(1.1).poisson(256 / 60000) * found.steps))
+    detected, beta = found.curve
+    np.testing.assert_array_equal(beta, exact.curve.beta(runs.ALPHA))
+    assert detected == pytest.approx(float(exact.tpr(0.05)), abs=1e-4)  # between points of one profile
+    assert detected >= float(exact.tpr(0.05))
+
+
+def test_what_is_found_is_read_only_and_what_is_wrong_stands_beside_its_field(client):
+    given = {"delta": ".5", "noise_multiplier": "", "epsilon": "nonsense"}
+    text = client.get("/calculator", params=given).text
+    assert re.search(r'name="epsilon"[^>]* readonly', text)
+    assert text.count(" readonly") == 1
+    assert "Delta must be below 1 / records = 0.0001; got 0.5." in re.search(r'id="delta-fault">([^<]*)', text)[1]
+    assert "must be a number" in re.search(r'id="noise_multiplier-fault">([^<]*)', text)[1]
+    assert not re.search(r'id="epsilon-fault">([^<]*)', text)[1]
+    found = client.get("/calculator", params={"solve": "noise_multiplier", "epsilon": "2"}).text
+    assert re.search(r'name="noise_multiplier" value="[\d.]+"[^>]* readonly', found)
+
+
+def test_two_settings_of_the_calculator_stand_on_one_plot(client):
+    kept = client.get("/calculator", params={"noise_multiplier": "2", "keep": "yes"}).text
+    first = html.unescape(re.search(r'name="kept" value="([^"]*)"', kept)[1])
+    assert first == "noise_multiplier=2"
+    both = client.get("/calculator", params={"noise_multiplier": "3", "kept": first}).text
+    assert both.count("<polyline") == 4  # two curves and their swatches
+    assert "kept settings" in both
+    assert "kept settings" not in client.get("/calculator", params={"kept": first, "forget": "yes"}).text
+
+
+def test_a_comparison_reads_the_curves_that_were_computed_before(client, stored, monkeypatch):
+    client.get("/")  # what the list shows is computed once its page has left
+    monkeypatch.setattr(runs, "_CURVES", {})
+    monkeypatch.setattr(runs, "accountant", None)
+    start = time.perf_counter()
+    reply = client.get("/compare", params={"run": ["first", "second", "third"]})
+    assert reply.status_code == 200
+    assert time.perf_counter() - start < 1
+    assert reply.text.count('class="curve curve-') == 6
 
 
 @pytest.mark.parametrize("field", ["records", "batch_size", "noise_multiplier", "epochs", "delta"])
@@ -256,15 +302,33 @@ def test_two_servers_on_one_store_see_each_others_jobs(tmp_path, monkeypatch):
     assert len({job["run"] for job in jobs.list_jobs(tmp_path)}) == 2
 
 
+def waited(root, number, until):
+    """The state of a job once `until` holds of it."""
+    for _ in range(3000):
+        found = jobs.state(root, number)
+        if until(found):
+            return found
+        time.sleep(0.05)
+    raise AssertionError(found)
+
+
 @pytest.mark.slow
-def test_a_training_is_started_watched_and_listed(tmp_path):
-    number = jobs.start(tmp_path, {"kind": "train", "preset": "digits", "epochs": "1"})
-    for _ in range(600):
-        found = jobs.state(tmp_path, number)
-        if found["status"] != "running":
-            break
-        time.sleep(0.2)
-    assert found["status"] == "finished", found
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_a_training_is_stopped_resumed_and_listed(tmp_path, killed):
+    number = jobs.start(tmp_path, {"kind": "train", "preset": "digits", "epochs": "30"})
+    with TestClient(application(tmp_path, token=TOKEN, port=PORT), base_url=AT) as page:
+        posted = {"params": {"token": TOKEN}, "headers": {"origin": AT}}
+        waited(tmp_path, number, lambda job: job["stage"] == "private training" and job["done"] > 0)
+        if killed:
+            os.kill(jobs.state(tmp_path, number)["process"], signal.SIGKILL)
+        else:
+            page.post(f"/jobs/{number}/stop", **posted)
+        assert waited(tmp_path, number, lambda job: job["status"] != "running")["status"] == "stopped"
+        assert "Resume" in page.get("/jobs", params={"token": TOKEN}).text
+        assert page.post(f"/jobs/{number}/resume", **posted).status_code == 200
+        found = waited(tmp_path, number, lambda job: job["status"] != "running")
+        assert found["status"] == "finished", found
+        assert page.post(f"/jobs/{number}/resume", **posted).status_code == 400
     (row,) = runs.list_runs(tmp_path)
     assert row.name == found["run"]
 

@@ -16,6 +16,7 @@ from tacit import check
 from tacit.data.dataset import report
 from tacit.data.files import bad_cells
 from tacit.erm.base import QUOTES_NOTHING, checked_rows, indices_of
+from tacit.erm.gradient import NUMBERS, Shape
 from tacit.erm.linear_model import ConvexModel, LinearModel, PrivateModel
 from tacit.erm.losses import HuberHinge, Logistic, Loss, Softmax, Squared, clipped_chance, softmax
 from tacit.erm.release import Method, Terms
@@ -98,9 +99,9 @@ class DPLogisticRegression(LinearClassifier):
     """Differentially private logistic regression, binary or multinomial.
 
     Minimises sum_i log(1 + e^{-m_i}) + (n regularization / 2) ||theta||^2 (softmax for more classes), theta with the
-    intercept in it, over rows clipped to declared bounds and scaled into the unit ball (`Design`). With some thousand
-    records and declared boxes the rule takes an additive model; else objective perturbation for two classes and noisy
-    gradients for more.
+    intercept in it, over rows clipped to declared bounds and scaled into the unit ball (`Design`). With declared boxes
+    and enough records the rule takes an additive model; else objective perturbation for two classes and noisy gradients
+    for more.
 
     Args:
         method: see `ConvexModel`.
@@ -138,6 +139,7 @@ class DPLogisticRegression(LinearClassifier):
         facts_: public numbers of the release.
         regularization_: the regularization of the release.
         method_: the method of the release.
+        lead_: a `Lead` over the constant answer, measured with noise where "auto" takes noisy steps; else None.
 
     Example:
         >>> import numpy as np
@@ -285,7 +287,7 @@ class DPLinearRegression(PrivateRegressor, ConvexModel):
         >>> import numpy as np
         >>> x = np.random.default_rng(0).uniform(-1, 1, (2000, 1))
         >>> model = DPLinearRegression(
-        ...     epsilon=2.0, delta=1e-5, data_bounds=(-1, 1), target_bounds=(-1, 1), unsafe_seed=0
+        ...     epsilon=2.0, delta=1e-5, data_bounds=(-1, 1), target_bounds=(-1, 1), features=None, unsafe_seed=0
         ... )
         >>> bool(abs(model.fit(x, x[:, 0] / 2).coef_[0] - 0.5) < 0.1)
         True
@@ -297,11 +299,11 @@ class DPLinearRegression(PrivateRegressor, ConvexModel):
     def _unread_by(self, method: Method) -> tuple[str, ...]:
         return (*super()._unread_by(method), *(() if method.reads_loss else ("residual_bound",)))
 
-    def _family(self, *, pure: bool) -> str:
-        return "input" if self.variant is not None else super()._family(pure=pure)
+    def _family(self, shape: Shape) -> str:
+        return "input" if self.variant is not None else super()._family(shape)
 
-    def _binary(self) -> bool:
-        return False
+    def _kind(self) -> str:
+        return NUMBERS
 
     def _loss(self) -> Loss:
         return Squared(check.positive("residual_bound", self.residual_bound))

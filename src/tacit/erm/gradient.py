@@ -17,14 +17,19 @@ from tacit.erm.release import Method, Release, Terms
 from tacit.erm.solver import Problem, step_rounding
 from tacit.mechanisms import Gaussian
 
-LEAST_RECORDS, LEAST_SIGNAL = 3000, 800.0
-"""Records n, and n mu, from which private distribution functions pay for themselves."""
-SIGNAL_OF_A_COLUMN = 3.0
-"""n mu that every column needs."""
 QUANTILE_SHARE = 0.1
 """Share of mu^2 for the distribution functions."""
 _STEPS, _CLIP, _RATE = 100, 0.5, 4.0
 _FULL_SIGNAL, _LEAST_RATE = 5000.0, 0.15
+
+
+TWO, MORE, NUMBERS = "two", "more", "numbers"
+"""Kinds of answers: two classes, more classes, numbers."""
+# n mu, and n mu for each column, from which an additive model on private distribution functions is better, and below
+# which the steps of noisy gradients do not settle: fitted on 32 tables (docs/auto.md, `python -m benchmarks.tables`).
+_COSINES = {TWO: (30.0, 8.0), MORE: (30.0, 8.0), NUMBERS: (500.0, 60.0)}
+_GRADIENT = {TWO: math.inf, MORE: 0.0, NUMBERS: 12.0}
+_FEW = {TWO: 8.0, MORE: 0.0, NUMBERS: 12.0}
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,23 @@ class Shape:
         records: n, declared or public.
         columns: p.
         mu: of the target, in (0, inf); 0 for a pure one, which no Gaussian release meets.
+        kind: `TWO`, `MORE` or `NUMBERS`.
     """
 
     records: int
     columns: int
     mu: float
+    kind: str = TWO
+
+    @property
+    def signal(self) -> float:
+        """What a column has of n mu."""
+        return self.records * self.mu / self.columns
+
+    @property
+    def few(self) -> bool:
+        """Whether the records are too few for the columns: a model of the rule is expected near the constant answer."""
+        return 0 < self.signal < _FEW[self.kind]
 
     def cosines(self) -> bool:
         """Whether an additive model on cosines of private distribution functions is expected to be better.
@@ -48,8 +65,20 @@ class Shape:
             >>> Shape(40_000, 14, 0.2).cosines(), Shape(400, 14, 0.2).cosines()
             (True, False)
         """
-        signal = self.records * self.mu
-        return self.records >= LEAST_RECORDS and signal >= max(LEAST_SIGNAL, SIGNAL_OF_A_COLUMN * self.columns)
+        least, of_a_column = _COSINES[self.kind]
+        return self.records * self.mu >= least and self.signal >= of_a_column
+
+    def method(self) -> str:
+        """Family of "auto" on the rows as they are.
+
+        Where delta is 0 it is objective perturbation. Its noise grows with log det of the Hessian, which is larger for
+        more scores, and for least squares with a Huber bound; noisy gradients do better there if their steps settle.
+
+        Example:
+            >>> Shape(40_000, 14, 0.2, NUMBERS).method(), Shape(400, 14, 0.2, NUMBERS).method()
+            ('gradient', 'objective')
+        """
+        return "gradient" if self.mu and self.signal >= _GRADIENT[self.kind] else "objective"
 
     def additive(self, loss: Loss, largest: float) -> GradientDescent:
         """Full-batch steps for rows that were divided by `largest`: clip .5 and rate as for rows of norm 1.
@@ -60,15 +89,6 @@ class Shape:
         most = 0.25 if isinstance(loss, Squared) else 2.0
         rate = _RATE * min(most, max(_LEAST_RATE, self.records * self.mu / _FULL_SIGNAL)) * largest**2
         return GradientDescent(steps=_STEPS, clip_norm=_CLIP / largest, step_scale=rate)
-
-
-def method_name(*, pure: bool, binary: bool) -> str:
-    """Family of "auto" on the rows as they are: objective perturbation for two classes, and wherever delta is 0.
-
-    With more scores its noise grows with log det of a larger Hessian, and for least squares with a Huber bound; noisy
-    gradients do better there (docs/accuracy.md).
-    """
-    return "objective" if pure or binary else "gradient"
 
 
 Array = np.ndarray
@@ -97,7 +117,7 @@ class GradientDescent(Method):
     Args:
         steps: T >= 1, public.
         clip_norm: C > 0; None means the Lipschitz constant of the loss.
-        step_scale: eta in units of 1 / (smoothness + strength / n), > 0.
+        step_scale: s > 0 of eta = s / (smoothness + s strength / n).
         momentum: in [0, 1).
         average: release the mean of the last half of the iterates.
 
@@ -136,7 +156,8 @@ class GradientDescent(Method):
         clip = self.clip(problem)
         step = Gaussian(terms.gaussian(steps=self.steps))
         std = step.noise_multiplier * clip
-        eta = self.step_scale / (problem.loss.smoothness + problem.strength / problem.size)
+        # The pull of the penalty is exact, so that a step of a larger scale must not cross its minimum.
+        eta = self.step_scale / (problem.loss.smoothness + self.step_scale * problem.strength / problem.size)
         theta, velocity = problem.zero(), problem.zero()
         total, counted = problem.zero(), 0
         for taken in range(1, self.steps + 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,7 +17,8 @@ from tacit.calibration import smallest
 from tacit.data.dataset import report
 from tacit.erm.base import PUBLIC, PUBLIC_SIZE, QUOTES_NOTHING, PrivateEstimator, checked_rows
 from tacit.erm.design import Design, declared_bounds, largest_norm, smallest_ball
-from tacit.erm.gradient import QUANTILE_SHARE, Shape, method_name
+from tacit.erm.gradient import MORE, NUMBERS, QUANTILE_SHARE, TWO, Shape
+from tacit.erm.lead import CHECK_SHARE, lead_of_classes, lead_of_numbers
 from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
 from tacit.erm.quantiles import CosineDesign, distributions, mechanism_of
@@ -24,7 +26,7 @@ from tacit.erm.release import Method, Release, Terms
 from tacit.erm.solver import Problem
 from tacit.erm.transformers import categories_of, split_bill
 from tacit.erm.weights import Weighted, record_shares, with_weights
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, UtilityWarning
 from tacit.mechanisms import Gaussian
 from tacit.relation import Relation
 from tacit.tradeoff import Epsilon, Target, TradeOff
@@ -236,6 +238,7 @@ class ConvexModel(LinearModel):
     public_size: int | None = None
     weight_bound: float = 1.0
     _weighted = False
+    _near = ""
 
     def fit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, X: Any, y: Any, sample_weight: Any = None
@@ -256,8 +259,11 @@ class ConvexModel(LinearModel):
             InvalidInput: data or settings break their rule, before anything is spent.
         """
         X, targets = self._records(X, y, reset=True)
-        self._weighted = sample_weight is not None
-        return self._fitted(X, self._with_weights(targets, sample_weight))
+        self._weighted, self._near = sample_weight is not None, ""
+        self._fitted(X, self._with_weights(targets, sample_weight))
+        if self._near:
+            self._warn_of_constant()
+        return self
 
     def _with_weights(self, targets: Array, sample_weight: Any) -> Array:
         """`targets`, with the shares of their weights beside them where there are weights."""
@@ -269,10 +275,11 @@ class ConvexModel(LinearModel):
         size = len(X) if self.public_size is None else check.count("public_size", self.public_size)
         target = self._target(size)
         pure = isinstance(target, Epsilon) and target.delta == 0
-        shape = Shape(size, X.shape[1], 0.0 if pure else self._relation().sensitivity / self._multiplier(target))
+        mu = 0.0 if pure else self._relation().sensitivity / self._multiplier(target)
+        shape = Shape(size, X.shape[1], mu, self._kind())
         if self._takes_cosines(shape):
             return self._additive(X, targets, target, shape)
-        named = self.method if self.method != "auto" else self._family(pure=pure)
+        named = self.method if self.method != "auto" else self._family(shape)
         self.method_ = method_of(named, self.variant, target)
         self._refuse_set((*self._unread_by(self.method_), "categorical"))
         if targets.ndim > 1 and self.method_.family == "input":
@@ -281,7 +288,13 @@ class ConvexModel(LinearModel):
         terms = self._terms(X, target)
         problem = self._problem(X, targets, 0.0)
         problem = problem.with_strength(self._strength(problem, terms))
-        release = self.method_.release(problem, terms)
+        if self.method == "auto" and self.method_.family == "gradient":
+            (steps, last), mechanism = split_bill(terms, (1 - CHECK_SHARE, Gaussian), (CHECK_SHARE, Gaussian))
+            release = replace(self._released_by_steps(problem, terms, steps, last), mechanism=mechanism)
+        else:
+            release, self.lead_ = self.method_.release(problem, terms), None
+            if self.method == "auto" and shape.few:
+                self._near = f"is expected {{}}: {size:,} records times mu give {shape.signal:.1f} for each column"
         strength = release.facts.get("strength", problem.strength)
         self.regularization_ = strength / problem.size
         return release
@@ -306,7 +319,8 @@ class ConvexModel(LinearModel):
         numeric = [each for each in range(shape.columns) if each not in categories]
         share = QUANTILE_SHARE if numeric else 0.0
         terms = self._terms(X, target)
-        first, second, mechanism = split_bill(terms, share, (mechanism_of, Gaussian))
+        parts = (share, mechanism_of), (1 - share - CHECK_SHARE, Gaussian), (CHECK_SHARE, Gaussian)
+        (first, second, third), mechanism = split_bill(terms, *parts)
         found = []
         if numeric:
             ends = low[numeric], high[numeric]
@@ -315,10 +329,27 @@ class ConvexModel(LinearModel):
         self.method_ = shape.additive(self._loss(), self.design_.largest)
         problem = self._problem(X, targets, 0.0)
         problem = problem.with_strength(self._strength(problem, terms))
-        release = self.method_.release(problem, terms.with_mu(terms.relation.sensitivity / second))
+        release = self._released_by_steps(problem, terms, second, third)
         self.regularization_ = problem.strength / problem.size
-        facts = {**release.facts, "quantile_share": share}
-        return replace(release, mechanism=mechanism, facts=facts)
+        return replace(release, mechanism=mechanism, facts={**release.facts, "quantile_share": share})
+
+    def _released_by_steps(self, problem: Problem, terms: Terms, steps: float, check: float) -> Release:
+        """Noisy steps, and the lead of what they found over the constant answer, at these noise multipliers."""
+        release = self.method_.release(problem, terms.with_mu(terms.relation.sensitivity / steps))
+        targets = problem.targets if problem.targets.ndim == 1 else problem.targets[:, 0]
+        measured = lead_of_numbers if self._kind() == NUMBERS else lead_of_classes
+        scores, size = problem.features @ release.theta, problem.size
+        self.lead_ = measured(scores, targets, terms, multiplier=check, size=size)
+        if self.lead_.near:
+            self._near = f"is {{}}: lead {self.lead_.value:.3g} for each record, noise {self.lead_.noise:.2g}"
+        return release
+
+    def _warn_of_constant(self) -> None:
+        """Warn that the model is near the constant answer; what is told is public or was paid for."""
+        what = "mean" if self._kind() == NUMBERS else "most frequent class"
+        told = self._near.format(f"near the {what}")
+        advice = "Raise epsilon, add records or leave out columns."
+        warnings.warn(f"{type(self).__name__} {told}. {advice}", UtilityWarning, stacklevel=3)
 
     def plot(self, path: str) -> None:
         """Draw the additive model into a picture file: what each column adds to the scores, from released numbers."""
@@ -337,13 +368,14 @@ class ConvexModel(LinearModel):
         figure.savefig(path)
         plt.close(figure)
 
-    def _family(self, *, pure: bool) -> str:
+    def _family(self, shape: Shape) -> str:
         """What "auto" means on the rows as they are."""
         asked = self.variant is not None or "prior_norm" in self._set()
-        return "objective" if asked else method_name(pure=pure, binary=self._binary())
+        return "objective" if asked else shape.method()
 
-    def _binary(self) -> bool:
-        return self._loss().outputs == 1
+    def _kind(self) -> str:
+        """The kind of answers, by which the rule of "auto" goes."""
+        return TWO if self._loss().outputs == 1 else MORE
 
     def _set(self) -> set[str]:
         """Names of the parameters that are not at their defaults."""

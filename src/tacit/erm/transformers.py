@@ -59,31 +59,23 @@ def member_codes(values: Array, count: int) -> Array:
     return np.where(known, values, count).astype(np.int64)
 
 
-def split_bill(
-    terms: Terms, share: float, parts: tuple[Callable[[float], Mechanism], Callable[[float], Mechanism]]
-) -> tuple[float, float, Mechanism]:
-    """Noise multipliers of two releases that together meet the target, the first with `share` of mu^2.
+def split_bill(terms: Terms, *parts: tuple[float, Callable[[float], Mechanism]]) -> tuple[tuple[float, ...], Mechanism]:
+    """Noise multipliers of releases that together meet the target, and their composition.
 
-    Gaussian releases compose to mu^2 = mu_1^2 + mu_2^2 also where the second is chosen by the first.
+    Gaussian releases compose to mu^2 = mu_1^2 + mu_2^2 + ... also where a later one is chosen by an earlier one.
 
     Args:
-        terms: of both.
-        share: of the first, in [0, 1); with 0 there is the second alone.
-        parts: what each releases at a noise multiplier.
+        terms: of all.
+        parts: the share of mu^2 of each, which add up to 1, and what it releases at a noise multiplier; a share of 0
+            leaves its part out.
     """
-    if not share:
-        multiplier = terms.noise_multiplier(parts[1])
-        return math.inf, multiplier, parts[1](multiplier)
-
-    def scaled(multiplier: float) -> tuple[float, float]:
-        return multiplier / math.sqrt(share), multiplier / math.sqrt(1 - share)
+    paid = [(1 / math.sqrt(share), part) for share, part in parts if share]
 
     def build(multiplier: float) -> Mechanism:
-        each = zip(parts, scaled(multiplier), strict=True)
-        return Compose.of(*(pair for part, value in each for pair in part(value).parts()))
+        return Compose.of(*(pair for scale, part in paid for pair in part(scale * multiplier).parts()))
 
     multiplier = terms.noise_multiplier(build)
-    return *scaled(multiplier), build(multiplier)
+    return tuple(multiplier / math.sqrt(share) if share else math.inf for share, _ in parts), build(multiplier)
 
 
 Array = np.ndarray

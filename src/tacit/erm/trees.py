@@ -385,8 +385,8 @@ class DPBoostedTrees(PrivateClassifier):
         numeric = [each for each in range(width) if each not in categories]
         share = QUANTILE_SHARE if numeric else 0.0
         count = check.count("trees", self.trees)
-        parts = (quantiles.mechanism_of, lambda value: trees.mechanism_of(value, count))
-        first, second, mechanism = split_bill(terms, share, parts)
+        parts = (share, quantiles.mechanism_of), (1 - share, lambda value: trees.mechanism_of(value, count))
+        (first, second), mechanism = split_bill(terms, *parts)
         self.distributions_ = self._distributions(X, numeric, (low, high), terms, first, size)
         structure = trees.draw_structure(rng, self.distributions_, categories, trees=count, depth=depth)
         classes = len(self.classes_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -12,6 +12,7 @@ import numpy as np
 from tacit import check
 from tacit.accounting import Ledger, accountant
 from tacit.calibration import largest_steps, smallest
+from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian, Mechanism, Shuffled
 from tacit.tradeoff import Epsilon
 from tacit.workbench.runs import ALPHA
@@ -19,6 +20,15 @@ from tacit.workbench.runs import ALPHA
 SOLVED = ("epsilon", "noise_multiplier", "epochs")
 """What the calculator finds from the other settings."""
 SAMPLERS = ("poisson", "shuffled")
+FIELDS = {
+    "records": ("Records in the data", "10000"),
+    "batch_size": ("Expected batch size", "100"),
+    "noise_multiplier": ("Noise multiplier (std / clipping norm)", "1.1"),
+    "epochs": ("Epochs", "10"),
+    "epsilon": ("Epsilon", "3"),
+    "delta": ("Delta", "1e-5"),
+}
+"""Fields of the form: label, and what stands there at first."""
 _FALSE_ALARMS = 0.05
 _LARGEST_STEPS = 1_000_000  # beyond it an answer takes longer than a person who moves a slider waits
 _LEAST_NOISE, _LARGEST_NOISE = 0.1, 1000.0
@@ -54,55 +64,91 @@ class Settings:
 
 @dataclass(frozen=True)
 class Answer:
-    """All settings with the one that was solved for, and what they guarantee.
+    """All settings with the one that was solved for, and the exact accountant's epsilon.
 
     Attributes:
+        fixed: settings that stayed as they were.
+        solved: what was found, one of `SOLVED`.
         noise_multiplier: std / clipping norm.
         epochs: passes over the data in expectation.
         epsilon: by `pld`, an upper bound.
-        detected: largest chance that a member is found at 5 % false alarms, by `rdp`.
-        beta: certified type II errors at `ALPHA`, by `rdp`.
         steps: of training.
-        sample_rate: of Poisson sampling, or the share of a shuffled batch.
     """
 
+    fixed: Settings
+    solved: str
     noise_multiplier: float
     epochs: float
     epsilon: float
-    detected: float
-    beta: np.ndarray
     steps: int
-    sample_rate: float
+
+    @property
+    def found(self) -> str:
+        """The value that was found, as its field shows it; rounded upwards where it is epsilon."""
+        value = getattr(self, self.solved)
+        return f"{math.ceil(value * 1e4) / 1e4 if self.solved == 'epsilon' else value:.10g}"
+
+    @property
+    def curve(self) -> tuple[float, np.ndarray]:
+        """The largest chance that a member is found at 5 % false alarms, and the type II errors at `ALPHA`."""
+        beta = _curve(self.fixed, self.noise_multiplier, self.steps)
+        return 1 - float(beta[-1]), beta[:-1]
+
+
+def faults(given: Mapping[str, str]) -> dict[str, str]:
+    """A sentence for each field of the form that breaks its rule; what is found is not read."""
+    solved = given.get("solve", "epsilon")
+    read: dict[str, float] = {}
+    rules: dict[str, Callable[[str, float], object]] = {
+        "records": lambda label, value: check.count(label, value, maximum=1e12),
+        "batch_size": lambda label, value: check.count(label, value, maximum=read.get("records", math.inf)),
+        "noise_multiplier": lambda label, value: check.real(label, value, low=_LEAST_NOISE, high=_LARGEST_NOISE),
+        "epochs": lambda label, value: check.positive(label, value) and _check_steps(label, value, read),
+        "epsilon": check.positive,
+        "delta": lambda label, value: _check_delta(label, value, read),
+    }
+    found = {}
+    for name, rule in rules.items():
+        label = FIELDS[name][0].partition(" (")[0]
+        if name != solved:
+            try:
+                value = check.read_real(label, _typed(given, name))
+                rule(label, value)
+                read[name] = value
+            except InvalidInput as error:
+                found[name] = str(error)
+    return found
+
+
+def _check_delta(label: str, delta: float, read: Mapping[str, float]) -> None:
+    check.probability(label, delta, open_low=True, open_high=True)
+    records = read.get("records", 0.0)
+    if delta * records >= 1:
+        hint = "A larger one lets a whole record through."
+        raise check.fail(label, f"below 1 / records = {1 / records:.3g}", delta, hint)
+
+
+def _check_steps(label: str, epochs: float, read: Mapping[str, float]) -> None:
+    steps = epochs * read.get("records", 0.0) / read.get("batch_size", 1.0)
+    if steps > _LARGEST_STEPS:
+        raise check.fail(label, f"few enough for {_LARGEST_STEPS:,} steps", epochs)
 
 
 def calculate(given: Mapping[str, str]) -> Answer:
     """The answer for the fields of the form; raises `InvalidInput` for a field that breaks its rule."""
-    records = check.count("records", _whole(given, "records", "10000"), maximum=1e12)
-    batch = check.count("batch_size", _whole(given, "batch_size", "100"), maximum=records)
-    delta = check.probability("delta", _real(given, "delta", "1e-5"), open_low=True, open_high=True)
     solved = check.choice("solve", given.get("solve", "epsilon"), SOLVED)
     sampler = check.choice("sampler", given.get("sampler", "poisson"), SAMPLERS)
-    noise = check.positive("noise_multiplier", _real(given, "noise_multiplier", "1.1"))
-    epochs = check.positive("epochs", _real(given, "epochs", "10"))
-    check.real("noise_multiplier", noise, low=_LEAST_NOISE, high=_LARGEST_NOISE)
-    fixed = Settings(sampler, records, batch, delta)
+    for sentence in faults(given).values():
+        raise InvalidInput(sentence)
+    value = {name: 0.0 if name == solved else float(_typed(given, name)) for name in FIELDS}
+    records, batch, epochs = value["records"], value["batch_size"], value["epochs"]
+    fixed, noise = Settings(sampler, int(records), int(batch), value["delta"]), value["noise_multiplier"]
     if solved == "noise_multiplier":
-        target = check.positive("epsilon", _real(given, "epsilon", "3"))
-        noise = _smallest_noise(fixed, fixed.steps(epochs), target)
+        noise = _smallest_noise(fixed, fixed.steps(epochs), value["epsilon"])
     elif solved == "epochs":
-        target = check.positive("epsilon", _real(given, "epsilon", "3"))
-        epochs = _most_steps(fixed, noise, target) * batch / records
+        epochs = _most_steps(fixed, noise, value["epsilon"]) * batch / records
     steps = fixed.steps(epochs)
-    detected, beta = _curve(fixed, noise, steps)
-    return Answer(
-        noise_multiplier=noise,
-        epochs=epochs,
-        epsilon=_epsilon(fixed, noise, steps),
-        detected=detected,
-        beta=beta,
-        steps=steps,
-        sample_rate=batch / records,
-    )
+    return Answer(fixed, solved, noise, epochs, _epsilon(fixed, noise, steps), steps)
 
 
 @lru_cache(_KEPT)
@@ -111,10 +157,9 @@ def _epsilon(fixed: Settings, noise: float, steps: int) -> float:
 
 
 @lru_cache(_KEPT)
-def _curve(fixed: Settings, noise: float, steps: int) -> tuple[float, np.ndarray]:
-    """The chance that a member is found at 5 % false alarms, and the type II errors at `ALPHA`."""
-    bound = accountant("rdp")(Ledger.of(fixed.run(noise, steps)))
-    return float(bound.tpr(_FALSE_ALARMS)), bound.curve.beta(ALPHA)
+def _curve(fixed: Settings, noise: float, steps: int) -> np.ndarray:
+    """Certified type II errors at `ALPHA` and, last, at 5 % false alarms."""
+    return accountant("pld")(Ledger.of(fixed.run(noise, steps))).curve.beta(np.append(ALPHA, _FALSE_ALARMS))
 
 
 @lru_cache(_KEPT)
@@ -137,12 +182,5 @@ def _most_steps(fixed: Settings, noise: float, target: float) -> int:
     return int(largest_steps(Epsilon(target, fixed.delta), partial(fixed.run, noise)).value)
 
 
-def _real(given: Mapping[str, str], name: str, default: str) -> float:
-    return check.read_real(name, given.get(name, "").strip() or default)
-
-
-def _whole(given: Mapping[str, str], name: str, default: str) -> int:
-    value = _real(given, name, default)
-    if value != value or math.isinf(value) or value != int(value):
-        raise check.fail(name, "a whole number", value)
-    return int(value)
+def _typed(given: Mapping[str, str], name: str) -> str:
+    return given.get(name, FIELDS[name][1]).strip()

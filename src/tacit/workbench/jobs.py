@@ -19,6 +19,7 @@ from typing import Any
 from tacit import check
 from tacit.errors import TacitError
 from tacit.runs import preset_names, read_config
+from tacit.runs.run_signature import CONFIG
 from tacit.serialization import json_table, json_text, write_text
 from tacit.workbench.runs import FOLDER, folder_of
 
@@ -53,6 +54,16 @@ def start_table(root: Path, configuration: Path, name: str) -> str:
     """Start `tacit train` on a configuration that the form of a table wrote; the run is called `name`."""
     task = {"kind": "table", "preset": str(configuration), "settings": {}, "run": name}
     return _launch(root, task, secrets.token_hex(8))
+
+
+def resume(root: Path, number: str) -> None:
+    """Go on with job `number`, which was stopped or killed: from its checkpoint, or anew where it wrote none."""
+    job = state(root, number)
+    if job["status"] != "stopped" or job["kind"] == "audit":
+        raise check.fail("job", "a training that was stopped", f"{job['kind']}, {job['status']}")
+    for ending in ("stop", "state"):
+        (_home(root, number) / f"{number}.{ending}").unlink(missing_ok=True)
+    _launch(root, json_table("job", _home(root, number) / f"{number}.json"), number)
 
 
 def _launch(root: Path, task: Mapping[str, Any], number: str) -> str:
@@ -159,9 +170,13 @@ def main(folder: str | Path, number: str) -> int:
 
 
 def _train(root: Path, task: dict[str, Any], tell: Any) -> str:
-    from tacit.runs import train
+    from tacit.runs import resume, train
 
-    train(read_config(task["preset"], task["settings"]), out=root / task["run"], on_progress=tell)
+    folder = root / task["run"]
+    if (folder / CONFIG).exists():
+        resume(folder, on_progress=tell)
+    else:
+        train(read_config(task["preset"], task["settings"]), out=folder, on_progress=tell)
     return f"run {task['run']}"
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from tacit import check
+from tacit import __version__, check
 from tacit.accounting import Ledger, accountant
 from tacit.budget.export import totals
 from tacit.budget.registry import find_registry
@@ -20,7 +23,7 @@ from tacit.errors import Changed, Refused, TacitError
 from tacit.reports import words
 from tacit.reports.exports import card_markdown
 from tacit.runs.open_run import open_run
-from tacit.serialization import write_text
+from tacit.serialization import json_table, json_text, write_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """A folder's name that the workbench takes: no separators, no leading dot."""
@@ -175,23 +178,43 @@ def page_of(folder: Path, name: str) -> str:
     )
 
 
-def curve_of(folder: Path) -> tuple[Ledger, np.ndarray] | None:
-    """The run's ledger and its certified type II errors at `ALPHA`, by `pld`; None where that does not apply."""
+def curve_of(folder: Path) -> np.ndarray | None:
+    """The run's certified type II errors at `ALPHA`, by `pld`; None where that does not apply.
+
+    A curve takes a second and is kept beside the runs, by the hash of its ledger.
+    """
     ledger = open_run(folder).ledger
-    curve = _curve(ledger.hash, ledger)
-    return None if curve is None else (ledger, curve)
+    if ledger.hash not in _CURVES:
+        kept = folder.parent / FOLDER / "curves" / f"{ledger.hash}.json"
+        table = json_table("curve", kept) if kept.is_file() else {}
+        if table.get("version") != __version__:
+            table = {"version": __version__, "beta": _curve(ledger)}
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_text(kept, json_text(table))
+        _CURVES[ledger.hash] = None if table["beta"] is None else np.array(table["beta"])
+    return _CURVES[ledger.hash]
 
 
-_CURVES: dict[str, np.ndarray | None] = {}  # by the hash of the ledger
+_CURVES: dict[str, np.ndarray | None] = {}
+_drawing = Lock()
 
 
-def _curve(hash: str, ledger: Ledger) -> np.ndarray | None:
-    if hash not in _CURVES:
+def _curve(ledger: Ledger) -> list[float] | None:
+    try:
+        return accountant("pld")(ledger).curve.beta(ALPHA).tolist()
+    except Refused:
+        return None
+
+
+def draw_ahead(root: Path, names: Sequence[str]) -> None:
+    """Compute the curves of these runs, so that they are there once somebody compares; one thread at a time."""
+    if _drawing.acquire(blocking=False):
         try:
-            _CURVES[hash] = accountant("pld")(ledger).curve.beta(ALPHA)
-        except Refused:
-            _CURVES[hash] = None
-    return _CURVES[hash]
+            for name in names:
+                with suppress(TacitError, OSError):
+                    curve_of(folder_of(root, name))
+        finally:
+            _drawing.release()
 
 
 def budgets() -> list[dict[str, Any]]:

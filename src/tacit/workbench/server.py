@@ -9,9 +9,10 @@ import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -24,7 +25,7 @@ from tacit.errors import TacitError
 from tacit.reports import words
 from tacit.runs import preset_names
 from tacit.workbench import jobs, runs
-from tacit.workbench.calculator import SAMPLERS, SOLVED, calculate
+from tacit.workbench.calculator import FIELDS, SAMPLERS, SOLVED, Answer, calculate, faults
 from tacit.workbench.table_pages import TablePages, read_form
 
 HOST = "127.0.0.1"
@@ -47,14 +48,9 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _FILES = {"workbench.css": "text/css", "workbench.js": "text/javascript", "icon.svg": "image/svg+xml"}
-_FORM = {
-    "records": "10000",
-    "batch_size": "100",
-    "noise_multiplier": "1.1",
-    "epochs": "10",
-    "epsilon": "3",
-    "delta": "1e-5",
-}
+_SETTINGS = (*FIELDS, "sampler", "solve")
+_ACTIONS = {"stop": jobs.stop, "resume": jobs.resume}
+_AHEAD = 12  # runs of the list whose curves are computed before somebody compares them
 
 
 def application(root: str | Path, *, token: str, port: int) -> Starlette:
@@ -79,7 +75,7 @@ def application(root: str | Path, *, token: str, port: int) -> Starlette:
             Route("/jobs", pages.jobs_page),
             Route("/jobs", pages.start_job, methods=["POST"]),
             Route("/jobs/{number}", pages.job_row),
-            Route("/jobs/{number}/stop", pages.stop_job, methods=["POST"]),
+            Route("/jobs/{number}/{action}", pages.change_job, methods=["POST"]),
             Route("/budgets", pages.budgets_page),
             Route("/runs/{name}", pages.run_page),
             Route("/runs/{name}/note", pages.keep_note, methods=["POST"]),
@@ -206,7 +202,9 @@ class _Pages:
     async def list_page(self, request: Request) -> Response:
         query, sort = request.query_params.get("q", "")[:200], request.query_params.get("sort", "date")
         found = await run_in_threadpool(runs.list_runs, self._root, query=query, sort=sort)
-        return self.page("runs.html.j2", title="Runs", runs=found, query=query, sort=sort, sorts=runs.SORTS)
+        page = self.page("runs.html.j2", title="Runs", runs=found, query=query, sort=sort, sorts=runs.SORTS)
+        page.background = BackgroundTask(runs.draw_ahead, self._root, [row.name for row in found[:_AHEAD]])
+        return page
 
     async def run_page(self, request: Request) -> Response:
         row = await run_in_threadpool(runs.run_row, self._root, request.path_params["name"])
@@ -229,30 +227,53 @@ class _Pages:
         drawn, left_out = [], []
         listed = {row.name: row for row in runs.list_runs(self._root)}
         for name in names:
-            found = runs.curve_of(runs.folder_of(self._root, name))
-            if found is None:
+            curve = runs.curve_of(runs.folder_of(self._root, name))
+            if curve is None:
                 left_out.append(name)
             else:
-                drawn.append((name, found[1]))
+                drawn.append((name, curve))
         rows = [(index, listed[name]) for index, (name, _) in enumerate(drawn) if name in listed]
         return self.page("compare.html.j2", title="Compare", curves=drawn, rows=rows, left_out=left_out)
 
     async def calculator_page(self, request: Request) -> Response:
-        form = _FORM | {"solve": "epsilon", "sampler": "poisson"} | dict(request.query_params)
-        content = await run_in_threadpool(self._answer, form)
-        return self.page(
-            "calculator.html.j2", title="Calculator", form=form, solved=SOLVED, samplers=SAMPLERS, **content
-        )
+        given = dict(request.query_params)
+        # "Keep" lays the settings of now beside those that follow; whatever is kept is itself an address of settings.
+        kept = urlencode({name: given[name] for name in _SETTINGS if name in given}) if "keep" in given else ""
+        given["kept"] = kept or ("" if "forget" in given else given.get("kept", ""))
+        content = await run_in_threadpool(self._answered, given, drawn=True)
+        return self.page("calculator.html.j2", title="Calculator", **content)
 
     async def calculator_answer(self, request: Request) -> Response:
-        content = await run_in_threadpool(self._answer, dict(request.query_params))
-        return self.page("answer.html.j2", **content)
+        given = dict(request.query_params)
+        return self.page("answer.html.j2", **await run_in_threadpool(self._answered, given, drawn="drawn" in given))
 
-    def _answer(self, form: dict[str, str]) -> dict[str, Any]:
+    def _answered(self, given: dict[str, str], *, drawn: bool) -> dict[str, Any]:
+        """What the page of the calculator shows; the curves, which take a second, only where they are to be drawn."""
+        form = {name: given.get(name, first) for name, (_, first) in FIELDS.items()}
+        form |= {"solve": given.get("solve", SOLVED[0]), "sampler": given.get("sampler", SAMPLERS[0])}
+        form |= {"kept": given.get("kept", "")[:500]}
+        answers: list[tuple[str, Answer]] = []
+        sentence, wrong = "", faults(form)
         try:
-            return {"answer": calculate(form), "sentence": "", "words": words}
+            answers = [("these settings", calculate(form))]
+            form[form["solve"]] = answers[0][1].found
+            if form["kept"]:
+                answers.append(("kept settings", calculate(dict(parse_qsl(form["kept"])))))
         except TacitError as error:
-            return {"answer": None, "sentence": str(error), "words": words}
+            sentence = "" if wrong else str(error)
+        curves = {name: answer.curve for name, answer in answers} if drawn else {}
+        lines = [(name, beta) for name, (_, beta) in curves.items()]
+        return {
+            "form": form,
+            "fields": {name: label for name, (label, _) in FIELDS.items()},
+            "choices": {"sampler": ("Batches", SAMPLERS), "solve": ("Find", SOLVED)},
+            "answers": answers,
+            "found": {name: share for name, (share, _) in curves.items()},
+            "lines": lines,
+            "faults": wrong,
+            "sentence": sentence,
+            "words": words,
+        }
 
     async def jobs_page(self, request: Request) -> Response:
         found, listed = await run_in_threadpool(lambda: (jobs.list_jobs(self._root), runs.list_runs(self._root)))
@@ -262,9 +283,10 @@ class _Pages:
         await run_in_threadpool(jobs.start, self._root, await read_form(request, _LARGEST_BODY))
         return RedirectResponse(self.link("/jobs"), 303)
 
-    async def stop_job(self, request: Request) -> Response:
-        await run_in_threadpool(jobs.stop, self._root, request.path_params["number"])
-        return RedirectResponse(self.link("/jobs"), 303)
+    async def change_job(self, request: Request) -> Response:
+        action = check.choice("action", request.path_params["action"], _ACTIONS)
+        await run_in_threadpool(_ACTIONS[action], self._root, request.path_params["number"])
+        return RedirectResponse(f"{self.link('/jobs')}#started", 303)
 
     async def job_row(self, request: Request) -> Response:
         return self.page(

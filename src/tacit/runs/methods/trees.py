@@ -14,7 +14,7 @@ from tacit.calibration import smallest
 from tacit.data import Dataset
 from tacit.data.schema import CATEGORY
 from tacit.erm import DPBoostedTrees
-from tacit.erm.gradient import LEAST_RECORDS, LEAST_SIGNAL, SIGNAL_OF_A_COLUMN, Shape
+from tacit.erm.gradient import Shape
 from tacit.mechanisms import Gaussian
 from tacit.relation import Relation
 from tacit.runs.config import AUTO, Config
@@ -23,12 +23,17 @@ from tacit.runs.settings import TreesSettings
 from tacit.tradeoff import Epsilon
 from tacit.training.ranks import world_size
 
+LEAST_RECORDS, LEAST_SIGNAL = 3000, 800.0
+"""Records n, and n mu, from which trees are better than a linear model."""
+SIGNAL_OF_A_COLUMN = 3.0
+"""n mu that every column needs."""
+
 
 def choose_method(config: Config, dataset: Dataset) -> Config:
     """`config` with the method that "auto" stands for on these data, and in `chosen` which one it is and why.
 
-    Boosted trees where the rule of `tacit.erm.gradient`, a function of the numbers of records and columns and of the
-    target alone, expects private distribution functions to pay for themselves; else a linear model by DP-SGD.
+    Boosted trees where a rule of the numbers of records and columns and of the target alone expects private
+    distribution functions to pay for themselves; else a linear model by DP-SGD.
     """
     if config.method != AUTO:
         return config
@@ -38,7 +43,11 @@ def choose_method(config: Config, dataset: Dataset) -> Config:
     shape, why = _shape(config, dataset), f"at least {LEAST_SIGNAL:g}, and {SIGNAL_OF_A_COLUMN:g} for each column"
     told = f"{shape.records:,} records (at least {LEAST_RECORDS:,}) times mu {shape.mu:.3g} give "
     told += f"{shape.records * shape.mu:,.0f} ({why}) for {shape.columns} columns"
-    if shape.cosines():
+    if (
+        shape.records >= LEAST_RECORDS
+        and shape.records * shape.mu >= LEAST_SIGNAL
+        and shape.signal >= SIGNAL_OF_A_COLUMN
+    ):
         found = f"Chosen by rule: boosted trees, because {told}; method=gradient trains a linear model."
         return replace(config, method="trees", average=None, chosen=found)
     found = f"Chosen by rule: a linear model, because trees need more: {told}; method=trees trains them all the same."

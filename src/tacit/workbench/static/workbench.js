@@ -8,18 +8,46 @@ if (here.searchParams.has("token")) {
   history.replaceState(null, "", here);
 }
 const parsed = async (reply) => new DOMParser().parseFromString(await reply.text(), "text/html");
-const live = (form, answer, ask) => {
+const live = (form, answer, ask, then = () => {}) => {
   let wanted = 0;
   form.addEventListener("input", async () => {
     const mine = ++wanted;
-    const reply = await ask(new URLSearchParams(new FormData(form)));
-    if (mine === wanted && reply.ok) answer.replaceChildren(...(await parsed(reply)).body.childNodes);
+    const query = new URLSearchParams(new FormData(form));
+    const reply = await ask(query);
+    if (mine !== wanted || !reply.ok) return;
+    answer.replaceChildren(...(await parsed(reply)).body.childNodes);
+    then(query);
   });
 };
 const calculator = document.getElementById("calculator");
 if (calculator) {
-  const address = calculator.dataset.answer + "?";
-  live(calculator, document.getElementById("answer"), (query) => fetch(address + query, { credentials: "omit" }));
+  const answer = document.getElementById("answer");
+  let waiting = 0;
+  // What is found is read-only and shows what was found; what is wrong says so beside its field.
+  const told = (query) => {
+    const now = document.getElementById("told");
+    const wrong = Object.fromEntries([...now.children].map((each) => [each.dataset.field, each.textContent]));
+    for (const field of calculator.querySelectorAll("input[inputmode]")) {
+      field.readOnly = field.name === now.dataset.solve;
+      if (field.readOnly) field.value = now.dataset.found || field.value;
+      document.getElementById(field.name + "-fault").textContent = wrong[field.name] ?? "";
+      field.toggleAttribute("aria-invalid", field.name in wrong);
+    }
+    query.delete("token");
+    history.replaceState(null, "", "/calculator?" + query);
+  };
+  const ask = (query) => fetch(calculator.dataset.answer + "?" + query, { credentials: "omit" });
+  live(calculator, answer, ask, (query) => {
+    told(new URLSearchParams(query));
+    clearTimeout(waiting);
+    if (!document.getElementById("drawing")) return;
+    waiting = setTimeout(async () => {
+      const mine = waiting;
+      query.set("drawn", "yes");
+      const reply = await ask(query);
+      if (mine === waiting && reply.ok) answer.replaceChildren(...(await parsed(reply)).body.childNodes);
+    }, 300);
+  });
 }
 const table = document.getElementById("table");
 if (table) {
