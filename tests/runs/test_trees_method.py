@@ -8,12 +8,12 @@ import pytest
 import tacit
 from tacit.accounting import Ledger
 from tacit.erm import DPBoostedTrees
-from tacit.erm.gradient import LEAST_RECORDS
 from tacit.errors import InvalidInput
 from tacit.reports.card import summary
 from tacit.runs import config_from_table, read_config, table_training, train
 from tacit.runs.builders import dataset_of
 from tacit.runs.methods import Job, choose_method, method_of
+from tacit.runs.methods.trees import LEAST_RECORDS
 
 TOML = """dataset = "table"
 method = "auto"

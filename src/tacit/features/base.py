@@ -22,6 +22,7 @@ import numpy as np
 import platformdirs
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -47,6 +48,12 @@ class PublicFeatures(TransformerMixin, BaseEstimator, nn.Module):
         >>> Scattering2d((1, 28, 28)).fit_transform(np.zeros((2, 784))).shape
         (2, 3969)
     """
+
+    def __sklearn_tags__(self) -> Tags:
+        """Tags of scikit-learn: records are images, texts or tensors, and none needs a fit."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        return tags
 
     @property
     def sentence(self) -> str:
