@@ -332,6 +332,31 @@ def test_a_number_of_a_loss_in_the_order_of_batch_sizes_takes_the_word_away(loss
         assert "follows the number of records drawn" in run.facts["numbers_read"].says
 
 
+def _heights(p, a, sign=1.0):
+    outputs = p.model(a)
+    law = torch.distributions.Normal(outputs[:, 0], sign * F.softplus(outputs[:, 1]) + 1e-3)
+    return -law.log_prob(a[:, 0])
+
+
+def test_a_check_of_a_distribution_that_passes_reads_nothing():
+    run = private()
+    epochs(run, lambda p, a, b: _heights(p, a))
+    assert run.ledger.standing is Standing.PROVEN
+
+
+def test_a_check_of_a_distribution_that_fails_is_a_read():
+    def caught(p, a, b):
+        try:
+            return _heights(p, a, sign=-1.0)
+        except ValueError:
+            return ce(p.model(a), b)
+
+    run = private()
+    epochs(run, caught)
+    assert run.ledger.standing is Standing.CONDITIONAL
+    assert "test_loop_checks.py" in run.facts["numbers_read"].says
+
+
 def test_values_of_an_earlier_batch_are_refused():
     kept = []
 

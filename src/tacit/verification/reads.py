@@ -70,8 +70,9 @@ def user_line(frame: FrameType | None = None) -> str:
     return "" if found is None else f"{Path(found.f_code.co_filename).name}:{found.f_lineno}"
 
 
-def answer_to(frame: FrameType | None) -> Answer | None:
-    """The answer to a read by the library code that runs in `frame`, if it is known."""
+def answer_to(frame: FrameType | None = None) -> Answer | None:
+    """The answer to a read by the library code that runs in `frame`, the caller's by default, if it is known."""
+    frame = sys._getframe(1) if frame is None else frame
     while frame is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
     for _ in range(8):
