@@ -1,7 +1,10 @@
 """engine="auto": recorded where one recording stands for all steps and pays, eager otherwise."""
 
+import itertools
 import random
+import time
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,6 +17,7 @@ from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.training import Callback, engine_choice, fit
 from tacit.training.compile import CompiledSum
+from tests.training import cases
 from tests.training.cases import blobs, plain_sgd, small_model
 
 
@@ -67,8 +71,16 @@ def replaced():
 @pytest.fixture
 def quick_recording(monkeypatch):
     """Timings by which a recorded step costs next to nothing: eager, recording, replays, eager."""
-    seconds = iter([9.0, 0.1, 0.1, 0.1, 0.1, 9.0, 9.0])
-    monkeypatch.setattr(engine_choice, "_seconds", lambda run: next(seconds))
+
+    def seconds(run):
+        return next(seconds.left)
+
+    def again():
+        seconds.left = iter([9.0, 0.1, 0.1, 0.1, 0.1, 9.0, 9.0])
+
+    seconds.again = again
+    again()
+    monkeypatch.setattr(engine_choice, "_seconds", seconds)
 
 
 def trained(model=None, steps=8, **changes):
@@ -162,6 +174,44 @@ def test_a_recorded_engine_records_what_an_attribute_has_become():
         assert recorded.changed() == (threshold == 0.0)
         total = recorded(x, y)
         assert torch.allclose(total.flat, clipped(sequence_classification, x, y)[0].flat, atol=1e-6)
+
+
+CALLS, RNG, START = itertools.count(), np.random.default_rng(0), time.time()
+ONCE = np.ones(1)
+
+
+def counted(outputs, targets):
+    return 0.99 ** (next(CALLS) // 1000) * own_loss(outputs, targets)
+
+
+def drawn(outputs, targets):
+    return (1.0 if RNG.random() < 0.999 else 0.5) * own_loss(outputs, targets)
+
+
+def timed(outputs, targets):
+    return (1.0 if time.time() < START + 1e6 else 0.5) * own_loss(outputs, targets)
+
+
+@pytest.mark.parametrize("loss", [counted, drawn, timed])
+def test_a_loss_that_may_answer_otherwise_at_its_next_call_is_not_recorded(quick_recording, loss):
+    assert trained(loss=loss).execution.engine == "eager"
+
+
+def of_array(outputs, targets):
+    return float(ONCE[0]) * own_loss(outputs, targets)
+
+
+def of_module(outputs, targets):
+    return cases.SCALE * own_loss(outputs, targets)
+
+
+def test_an_array_and_a_module_that_a_loss_reads_end_the_recording(quick_recording, monkeypatch):
+    monkeypatch.setattr(cases, "SCALE", 1.0, raising=False)
+    changes = {of_array: lambda: ONCE.fill(2.0), of_module: lambda: monkeypatch.setattr(cases, "SCALE", 2.0)}
+    for loss, change in changes.items():
+        for callbacks, engine in (([], "recorded"), ([At(change)], "eager")):
+            engine_choice._seconds.again()
+            assert trained(loss=loss, callbacks=callbacks).execution.engine == engine
 
 
 def test_a_short_run_tries_nothing(monkeypatch):

@@ -54,7 +54,7 @@ class RecordCheck:
         branches: whether Python read a draw, so that the next pass may run other operations.
         changed: names of state that the passes leave behind, which follows no record.
         counts: whether a number is among it.
-        repeats: whether a second pass ran the same operations.
+        repeats: whether a second pass ran the same operations with the same numbers.
     """
 
     operations: int = 0
@@ -220,7 +220,7 @@ def check_records(
                 later, second = _typed(copied, (inputs, targets, loss), known, mode)
                 _check_reads(mode, second)
                 doubts = tuple(dict.fromkeys((*found.doubts, *later.doubts)))
-                repeats = second is not None and second.operations == mode.operations
+                repeats = second is not None and second.program == mode.program
                 found = replace(found, doubts=doubts, repeats=repeats)
     finally:
         restore()

@@ -25,6 +25,8 @@ Wanted = Callable[[str, object], bool]
 _ROOTS = ("torch", "numpy", "math", "builtins", "functools", "tacit", "scipy", "sklearn")
 _CONSTANTS = 64  # numbers in a tuple or list that is a size or a constant, not a column
 _ONE = (str, bytes, int, float, complex, bool, type(None), type, PurePath, torch.dtype, torch.device, torch.Generator)
+_SMALL_BYTES = 512  # of an array whose values are compared too
+_CLOCKS = ("time", "datetime", "secrets", "uuid")  # modules whose functions answer otherwise at each call
 _MOST_ENTRIES = 4096  # of a container whose entries are compared from record to record; of larger ones the number is
 _LABELS = (str, bytes, int, type(None))
 # Packages whose objects without attributes hold no records: generators of draws, patterns, times, locks.
@@ -77,6 +79,7 @@ class ReachedState:
         self._tables: dict[int, Mapping[str, object]] = {}
         self._containers: dict[int, Collection[object]] = {}
         self._tensors: dict[int, Tensor] = {}
+        self._arrays: dict[int, np.ndarray] = {}
         self._closures: dict[int, tuple[tuple[CellType, ...], Mapping[str, object], tuple[str, ...]]] = {}
         for function in functions:
             captured(function, self._keep)
@@ -95,8 +98,11 @@ class ReachedState:
         if isinstance(value, FunctionType):
             names = tuple(dict.fromkeys(_globals(value.__code__)))
             self._closures[id(value)] = value.__closure__ or (), value.__globals__, names
-        if hasattr(value, "__dict__") and not isinstance(value, ModuleType | random.Random):
+        library = isinstance(value, ModuleType) and not _is_user_module(value)
+        if hasattr(value, "__dict__") and not library and not isinstance(value, random.Random):
             self._tables[id(value)] = value.__dict__
+        if isinstance(value, np.ndarray) and value.nbytes <= _SMALL_BYTES and not value.dtype.hasobject:
+            self._arrays[id(value)] = value
         if isinstance(value, list | dict | set | deque):
             self._containers[id(value)] = value
         if isinstance(value, Tensor) and not value.is_inference():
@@ -107,6 +113,7 @@ class ReachedState:
         """All that is bound; numbers of entries, and of writes into tensors."""
         counts = [len(value) for value in self._containers.values()]
         counts += [value._version for value in self._tensors.values()]
+        counts += [hash(value.tobytes()) for value in self._arrays.values()]
         values: list[object] = []
         for table in self._tables.values():
             counts.append(len(table))
@@ -134,6 +141,32 @@ def reached_by(model: nn.Module, loss: object) -> ReachedState:
     modules = list(model.modules())
     classes = {type(each) for each in modules if is_of_user(type(each))}
     return ReachedState((*modules, *classes, loss), (nn.Parameter,))
+
+
+def undecided(model: nn.Module, loss: object) -> bool:
+    """Whether `model` or `loss` reaches what may answer otherwise at its next call, bound to nothing new.
+
+    Such are iterators, generators of draws, open files and clocks.
+
+    Example:
+        >>> loss = functools.partial(lambda rates, outputs, targets: next(rates) * outputs, iter([0.9, 0.8]))
+        >>> undecided(nn.Linear(1, 1), loss)
+        True
+    """
+    return any(captured(each, _answers_anew) for each in (*model.modules(), loss))
+
+
+def _answers_anew(_: str, value: object) -> bool:
+    if isinstance(value, ModuleType):
+        return value.__name__ in _CLOCKS
+    drawing = np.random.Generator | np.random.RandomState | random.Random | torch.Generator
+    clock = callable(value) and getattr(value, "__module__", None) in _CLOCKS
+    return clock or isinstance(value, drawing | Iterator | io.IOBase)
+
+
+def _is_user_module(module: ModuleType) -> bool:
+    name, file = module.__name__.split(".")[0], getattr(module, "__file__", None) or ""
+    return name not in sys.stdlib_module_names | KNOWN | set(_ROOTS) and "site-packages" not in file
 
 
 def _held_by(cell: CellType) -> object:

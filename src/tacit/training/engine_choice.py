@@ -2,9 +2,9 @@
 
 A recording stands for all steps only where nothing but tensors decides what a step computes. That is known of models
 made of torch's and the library's own layers, and of their losses. Of a user's code it is known after a private step,
-when two typed passes ran the same operations, read no number, drew nothing in Python and kept nothing, and while what
-the code reads stays bound to the same objects. Both engines are timed on random records of the public shape, so the
-choice follows no private value.
+when two typed passes ran the same operations with the same numbers, read no number, drew nothing in Python and kept
+nothing, where the code reaches no iterator, generator or clock, and while what it reads stays bound to the same
+objects. Both engines are timed on random records of the public shape, so the choice follows no private value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from tacit.gradients import ClippedSum
 from tacit.gradients.inputs import Inputs, Loss, map_tensors
-from tacit.training.captured import reached_by
+from tacit.training.captured import reached_by, undecided
 from tacit.training.compile import CompiledSum
 
 _KNOWN = ("torch.nn.modules.", "tacit.models.")
@@ -90,7 +90,8 @@ def stands_for_all_steps(clipped: ClippedSum, loss: Loss, inputs: Inputs, target
     known = all(type(layer).__module__.startswith(_KNOWN) for layer in modules)
     if known and str(getattr(loss, "__module__", "")).startswith(_KNOWN_LOSSES):
         return True
-    return clipped.is_fixed(loss, inputs, targets)
+    fixed = clipped.is_fixed(loss, inputs, targets)
+    return fixed and not undecided(clipped.model, loss)
 
 
 def _hooked(layer: nn.Module) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from tacit.errors import MixesRecords
 from tacit.verification import rules
@@ -52,9 +53,19 @@ _RESHAPES = frozenset(("as_strided_", "t_", "transpose_", "squeeze_", "unsqueeze
 _VIEWS = frozenset(("_unsafe_view", "_reshape_alias", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"))
 _LITERALS = frozenset(("lift_fresh", "lift"))
 _OF_VALUES = ("tensor", "as_tensor", "asarray")
+_LITERAL_VALUES = 64  # of a tensor of the source whose values are a part of the program
 _MEMORY = frozenset(("set_", "resize_", "resize_as_", "_resize_output_"))
 
 _KEPT = "it uses a value that an earlier pass computed from its records, and that was kept"
+
+
+def _form(value: Any) -> Any:
+    return tuple(value.shape) if isinstance(value, Tensor) else value
+
+
+def _literal(value: Any) -> Any:
+    small = isinstance(value, Tensor) and value.numel() <= _LITERAL_VALUES
+    return value.tolist() if small else _form(value)
 
 
 class RecordMode(TorchDispatchMode):
@@ -69,6 +80,7 @@ class RecordMode(TorchDispatchMode):
         at: the user's line of an operation that runs again; empty where the user's code itself runs.
         storages: what every storage holds.
         operations: names of the operations on records' values, in order.
+        program: every operation with its arguments, tensors by their shape and literals by their values.
         reads: user's line -> how often a number was read there.
         foreign: lines at which a tensor of unknown origin met a record's value.
         answering: whether a read of a library is under way that is answered.
@@ -85,6 +97,7 @@ class RecordMode(TorchDispatchMode):
         self.count, self.undone, self.storages = count, undone, Storages(count)
         self.at = ""
         self.operations: list[str] = []
+        self.program: list[str] = []
         self.reads: dict[str, int] = {}
         self.foreign: dict[str, int] = {}
         self.answering = self.of_array = False
@@ -172,6 +185,7 @@ class RecordMode(TorchDispatchMode):
         call = Call(func, args, kwargs, self.kind, line, self.count)
         call.undone = self.undone
         name = func._schema.name.partition("::")[2]
+        self.program.append(f"{func} {tree_map(_literal if name in _LITERALS else _form, (args, kwargs))}")
         other = any(issubclass(kind, Tensor) and kind not in (Tensor, nn.Parameter) for kind in types)
         if other or any(value.layout != torch.strided for value in call.tensors):
             call.unknown("tensors of this class are not followed", "Use plain tensors")
