@@ -13,6 +13,7 @@ steps of another small model left, imports above all. "first" is the seconds tha
 compiled way with an empty cache of compiled graphs.
 
 With --json, rows of an earlier run stay in the file unless their model is measured again; every row has its own date.
+With --check FILE nothing is stored: it fails where a way takes more than 1.3 times its stored ratio of processor time.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from benchmarks.training_ways import ENGINES, WAYS, Step, prepared
 _WARM = 4  # steps before measuring, besides the first
 _ROUND_SECONDS = 0.3  # of plain steps in one round
 _MOST_SECONDS = 2.0  # of another way's steps in one round
+_SLOWER = 1.3  # times the stored ratio, from which --check fails
 
 
 @dataclass
@@ -275,6 +277,20 @@ def _store(path: str, rows: list[dict[str, object]]) -> None:
     file.write_text(json.dumps(facts, indent=1) + "\n")
 
 
+def check(path: str, options: argparse.Namespace) -> list[str]:
+    """Ways whose processor time, as a ratio to the plain step, is far above the stored one, each in words."""
+    stored = {row["model"]: row["processor_time"] for row in json.loads(Path(path).read_text())["rows"]}
+    slower = []
+    for name in options.models:
+        found, _ = timings(name, options)
+        for way in (way for way in found if way != "plain" and way in stored[name]):
+            now, before = _ratio(found, way, clock=False), stored[name][way]
+            print(f"{name:20s} {way:10s} {now:.2f} of a plain step, stored {before:.2f}", flush=True)
+            if now > _SLOWER * before:
+                slower.append(f"{name} {way}: {now:.2f}, more than {_SLOWER} times {before:.2f}")
+    return slower
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
@@ -284,6 +300,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--json", metavar="FILE", help="also store everything there")
+    parser.add_argument("--check", metavar="FILE", help="compare processor time with the ratios stored there")
     parser.add_argument("--measure-memory", nargs=2, metavar=("MODEL", "WAY"), help=argparse.SUPPRESS)
     parser.add_argument("--serve", nargs=2, metavar=("MODEL", "WAY"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -295,6 +312,8 @@ def main() -> None:
     if options.serve:
         serve(*options.serve, options.device)
         return
+    if options.check:
+        sys.exit("\n".join(check(options.check, options)) or None)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
         for name in options.models:
