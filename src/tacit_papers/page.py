@@ -94,7 +94,7 @@ def reading(template: str, items: Sequence[Mapping[str, Any]]) -> str:
 
 
 _LEGEND = (
-    "The numbers of a row have tolerances, standings and runs; `published.toml` has the place of every published one "
+    "Linked numbers stand beside tolerance, standing and runs; `published.toml` has the place of every published one "
     "([how to compute them again](../reproduce.md))."
 )
 
