@@ -101,3 +101,13 @@ def test_regret_is_the_distance_between_the_curve_and_its_gaussian_one():
     assert -0.05 * report.regret <= max(excess) <= 1e-9
     assert report.recommended == (report.regret <= 0.01)
     assert curve.mu_report(slack=1e-9).regret >= report.regret
+
+
+@pytest.mark.parametrize(
+    ("noise_multiplier", "rate", "steps", "slack"),
+    [(2.942071615576791, 0.0014661246420745887, 51, 1e-9), (0.5520789198698512, 0.0005209702351472973, 40, 1e-5)],
+)
+def test_few_rare_steps_have_a_narrow_mu(noise_multiplier, rate, steps, slack):
+    """Bounds were asked for around small epsilons first, and none were left for those that decide: 600 times wide."""
+    low, high = Pld()(Gaussian(noise_multiplier).poisson(rate) * steps).mu(slack=slack).interval
+    assert 0 < low <= high <= low * (1 + 2e-6)

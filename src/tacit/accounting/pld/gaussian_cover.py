@@ -106,14 +106,18 @@ def mu_floor(slack: float, epsilons: np.ndarray, chart: Chart) -> float:
     """
     if not chart.centres:
         chart.around(float(epsilons[3 * len(epsilons) // 4]))
-    needed = [_mu_below(e, chart(e)[0] - slack) for e in epsilons.tolist()]
-    best = int(np.argmax(needed))
-    if not 0 < needed[best] < math.inf:
-        return needed[best]
+    # From where most is expected: an epsilon whose delta the largest mu covers needs no search.
+    largest, best = 0.0, 0
+    for i in np.argsort(np.abs(epsilons - chart.centres[0][0]), kind="stable").tolist():
+        epsilon, delta = float(epsilons[i]), chart(float(epsilons[i]))[0] - slack
+        if gaussian_delta(epsilon, largest) < delta and (mu := _mu_below(epsilon, delta)) > largest:
+            largest, best = mu, i
+    if not 0 < largest < math.inf:
+        return largest
     ends = float(epsilons[max(best - 1, 0)]), float(epsilons[min(best + 1, len(epsilons) - 1)])
     low, high = chart(float(epsilons[best]))
     bounds = chart.around(float(epsilons[best])) if high - low > _NARROW * high else chart
-    return max(needed[best], _largest(slack, *ends, bounds))
+    return max(largest, _largest(slack, *ends, bounds))
 
 
 def _largest(slack: float, left: float, right: float, bounds: Delta) -> float:
