@@ -104,10 +104,14 @@ def test_regret_is_the_distance_between_the_curve_and_its_gaussian_one():
 
 
 @pytest.mark.parametrize(
-    ("noise_multiplier", "rate", "steps", "slack"),
-    [(2.942071615576791, 0.0014661246420745887, 51, 1e-9), (0.5520789198698512, 0.0005209702351472973, 40, 1e-5)],
+    ("noise_multiplier", "rate", "steps", "slack", "width"),
+    [
+        (2.942071615576791, 0.0014661246420745887, 51, 1e-9, 2e-6),
+        (0.5520789198698512, 0.0005209702351472973, 40, 1e-5, 2e-6),
+        (1.29, 5.2e-4, 59, 1e-6, 2e-5),
+    ],
 )
-def test_few_rare_steps_have_a_narrow_mu(noise_multiplier, rate, steps, slack):
-    """Bounds were asked for around small epsilons first, and none were left for those that decide: 600 times wide."""
+def test_few_rare_steps_have_a_narrow_mu(noise_multiplier, rate, steps, slack, width):
+    """Bounds were asked for where they decide nothing, and none were left for those that do: 600 times wide."""
     low, high = Pld()(Gaussian(noise_multiplier).poisson(rate) * steps).mu(slack=slack).interval
-    assert 0 < low <= high <= low * (1 + 2e-6)
+    assert 0 < low <= high <= low * (1 + width)

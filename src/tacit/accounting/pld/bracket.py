@@ -228,7 +228,7 @@ class Bracket:
         """The floor of mu, the epsilons of a first grid, and the bounds on delta that were asked for."""
         if slack not in self._floors:
             least = self._tail[0] if slack == 0 else 0.0
-            chart = Chart(self.near)
+            chart = Chart(self.near, slack)
             if self._sketch is not None and slack >= _NEAR_ZERO:
                 epsilons, deltas = self._sketch
                 low = last = float(epsilons[min(np.searchsorted(-deltas, -slack), len(deltas) - 1)])

@@ -38,10 +38,15 @@ _DOWN = (1e-13, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4)  # Relative steps down from a co
 
 
 class Chart:
-    """Bounds on delta everywhere: those around the nearest of a few epsilons, more of which are asked for at need."""
+    """Bounds on delta everywhere: those around the nearest of a few epsilons, more of which are asked for at need.
 
-    def __init__(self, near: Callable[[float], Delta]):
-        self._near = near
+    Args:
+        near: narrow bounds around an epsilon.
+        slack: a delta up to which nothing narrower is needed.
+    """
+
+    def __init__(self, near: Callable[[float], Delta], slack: float = 0.0):
+        self._near, self._slack = near, slack
         self.centres: list[tuple[float, Delta]] = []
         """The epsilons around which bounds were asked for, with these bounds."""
         self._known: dict[float, Interval] = {}
@@ -63,7 +68,7 @@ class Chart:
         for _, bounds in sorted(self.centres, key=lambda centre: abs(centre[0] - epsilon))[:2]:
             floor, ceiling = bounds(epsilon)
             low, high = max(low, floor), min(high, ceiling)
-            if high - low <= _WIDE * high:
+            if high - low <= _WIDE * high or high <= self._slack:
                 return low, high
         if len(self.centres) >= _CENTRES:
             return low, high
