@@ -82,6 +82,10 @@ class Curve(ABC):
         epsilons, deltas = self.profile
         return tangents(np.asarray(alpha, dtype=float), epsilons, deltas)
 
+    def refuted_by(self, alpha: np.ndarray, beta: np.ndarray) -> bool:
+        """Whether a test with errors `alpha` and `beta`, both shape (points,), lies below the curve at some point."""
+        return not np.all(self.beta(alpha) <= beta)
+
     def beta_ceiling(self, alpha: np.ndarray) -> np.ndarray:
         """Upper bound on the type II error if this profile is a lower bound on the true one.
 

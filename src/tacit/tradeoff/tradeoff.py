@@ -325,11 +325,8 @@ class TradeOff:
         if claim.relation is not self.relation:
             said = self.relation.value
             raise check.fail("relation", f"{claim.relation.value}, as the claim's is", said, "Audit the claim's game.")
-        points = self.curve
-        return bool(
-            np.all(claim.curve.beta(points.alpha) <= points.beta_reached)
-            and np.all(claim.curve.beta(points.beta_reached) <= points.alpha)
-        )
+        alpha, beta = self.curve.alpha, self.curve.beta_reached
+        return not (claim.curve.refuted_by(alpha, beta) or claim.curve.refuted_by(beta, alpha))
 
     def plot(self, axes: object = None) -> object:
         """Draw type I against type II error on matplotlib `axes`, new ones if None; returns them."""

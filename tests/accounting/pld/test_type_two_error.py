@@ -84,3 +84,14 @@ def test_ends_and_many_alphas_are_answered():
     rough, fine = curve.curve.beta(alphas), np.array([float(curve.beta(float(a))) for a in alphas])
     assert (rough <= fine + 1e-12).all()
     assert np.abs(rough - fine).max() < 0.05
+
+
+def test_tangents_on_the_grid_refute_what_exact_values_refute():
+    curve = accountant("pld")(Gaussian(1.1).poisson(0.02) * 300).curve
+    alpha = np.linspace(0.01, 0.9, 8)
+    exact = curve.beta(alpha)
+    for share in (0.2, 0.9, 1 - 1e-5, 1 + 1e-5, 1.1):
+        for place in range(len(alpha)):
+            reached = np.ones(len(alpha))
+            reached[place] = share * exact[place]
+            assert curve.refuted_by(alpha, reached) == (share < 1)

@@ -289,6 +289,10 @@ class PldCurve(Curve):
         """Return lower bounds: for a few alphas from exact values of delta, for many from tangents on the grid."""
         return self._exact(alpha, 0) if np.size(alpha) <= _FEW_ALPHAS else super().beta(alpha)
 
+    def refuted_by(self, alpha: np.ndarray, beta: np.ndarray) -> bool:
+        """Return whether a test lies below the curve: below a tangent on the grid, or below an exact value."""
+        return bool(np.any(super().beta(alpha) > beta)) or super().refuted_by(alpha, beta)
+
     def beta_ceiling(self, alpha: np.ndarray) -> np.ndarray:
         """Return upper bounds, likewise."""
         return self._exact(alpha, 1) if np.size(alpha) <= _FEW_ALPHAS else super().beta_ceiling(alpha)
