@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any
 from weakref import ref
 
@@ -96,6 +97,7 @@ class ModelProbe:
         counts: whether a forward pass changes a number that the model keeps.
         typed: what the record types of the last probe say.
         public: tensors that were declared public.
+        earlier: another probe of the model that began before this one.
     """
 
     model: nn.Module
@@ -104,6 +106,7 @@ class ModelProbe:
     counts: bool = False
     typed: RecordCheck = field(default_factory=RecordCheck)
     public: list[Tensor] = field(default_factory=list)
+    earlier: ModelProbe | None = None
     _alive: Callable[[Tensor], bool] | None = None
 
     @property
@@ -136,7 +139,7 @@ class ModelProbe:
         labels = None if targets is None else targets[chosen.to(targets.device)]
         batch = ProbedBatch(rows(inputs, chosen), labels, loss)
         if self._alive is None:
-            self._alive = tensors_alive()
+            self._alive = self._known_alive() or tensors_alive()
         with restored_generators() as start, torch.enable_grad(), precise_products():
             few = batch.select(torch.arange(min(batch.size, _TYPED)))
             self.typed = check_records(self.model, few.inputs, few.targets, few.loss, self.known)
@@ -149,6 +152,10 @@ class ModelProbe:
                 self.cleared |= alike if not self.typed.operations else set()
         self.times += 1
         return True
+
+    def _known_alive(self) -> Callable[[Tensor], bool] | None:
+        """What was alive before the first pass of this probe, or of the earlier one."""
+        return self._alive or (None if self.earlier is None else self.earlier._known_alive())
 
     def observe(self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None) -> None:
         """Type the pass over a whole batch that is about to run, with the generators as they are now.
@@ -178,7 +185,9 @@ def _finite_rows(inputs: Inputs) -> Tensor:
 
 def tensors_alive() -> Callable[[Tensor], bool]:
     """Whether a tensor is one that Python holds now; another one may get the identity of one that is gone."""
-    held = {id(each): ref(each) for each in gc.get_objects() if issubclass(type(each), Tensor)}
+    objects = gc.get_objects()  # Of a large process a million, so that nothing is called for each of them.
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, Tensor)}
+    held = {id(each): ref(each) for each in compress(objects, map(kinds.__contains__, map(type, objects)))}
     return lambda value: id(value) in held and held[id(value)]() is value
 
 

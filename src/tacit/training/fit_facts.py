@@ -46,6 +46,9 @@ class FitChecks:
         optimizer: that of the run.
         doubt: why it is not known that each record is made of its own entries.
         augment: what makes copies of records in the model's call; None for nothing.
+
+    Attributes:
+        probe: of the model.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class FitChecks:
         augment: object = None,
     ):
         self._ledger, self._model, self._loss, self._data = ledger, model, loss, data
-        self._probe, self._optimizer = ModelProbe(model), optimizer
+        self.probe, self._optimizer = ModelProbe(model), optimizer
         self._guard = StateGuard(model)
         self._unprobed, self._program = False, program_of(model)
         self._reached, self._counts = ReachedState([augment]), False
@@ -77,7 +80,7 @@ class FitChecks:
         if ledger.unit == "record" and (says := repeated_records(given)):
             self.facts.missing("unit", f"{says}: {MEND}")
         self._note_loss(public)
-        self._probe.public = [value for each in (public or {}).values() for value in _tensors_of(each)]
+        self.probe.public = [value for each in (public or {}).values() for value in _tensors_of(each)]
 
     @property
     def facts(self) -> Facts:
@@ -106,26 +109,26 @@ class FitChecks:
             return
         try:
             if not due:
-                self._probe.observe(inputs, targets, self._loss)
-            tested = due and self._probe(inputs, targets, self._loss, thorough=anew or self._probe.times == 0)
+                self.probe.observe(inputs, targets, self._loss)
+            tested = due and self.probe(inputs, targets, self._loss, thorough=anew or self.probe.times == 0)
         except UnsupportedModel:
             if step > 1:
                 self._ledger.mark_unsafe("a check of the model failed after steps were released", Standing.CLAIMED)
             raise
-        for name, says in self._probe.typed.doubts:
+        for name, says in self.probe.typed.doubts:
             self.facts.missing(name, says)
         if not tested:
-            self._unprobed = self._unprobed or self._probe.times == 0
+            self._unprobed = self._unprobed or self.probe.times == 0
 
     def _unsteady(self) -> bool:
         """Whether the next pass may be another program: the model says so, or what makes the copies keeps something."""
         self._counts = self._counts or self._reached.changed()
-        return self._counts or self._probe.unsteady
+        return self._counts or self.probe.unsteady
 
     def _is_another_program(self) -> bool:
         """Whether modes, classes, hooks or attributes changed so that another program may run from now on."""
         program, names = program_of(self._model), self._guard.changed()
-        anew = program != self._program or any(name not in self._probe.cleared for name in names)
+        anew = program != self._program or any(name not in self.probe.cleared for name in names)
         self._program = program
         if names:
             self._guard.forwarded()
@@ -144,13 +147,13 @@ class FitChecks:
 
     def _due(self, step: int) -> bool:
         """The first steps, and later ones at random; of a seeded run fixed ones, as it must repeat."""
-        if self._probe.times < _FIRST:
+        if self.probe.times < _FIRST:
             return True
         return self._draw.random() < 1 / _EVERY if self._secure else step % _EVERY == 0
 
     def after_run(self) -> None:
         """Say what no probe reached."""
-        if self._unprobed and self._probe.times == 0:
+        if self._unprobed and self.probe.times == 0:
             for name in ("model_rows", "model_state", "loss_rows"):
                 self.facts.missing(name, "no batch had finite rows to probe the model with")
 

@@ -20,6 +20,7 @@ from tacit.errors import OptimizerMismatch, TrainingMisuse
 from tacit.gradients import ClippedSum, FlatGradient, UnitIds, first_batch_check
 from tacit.gradients.flat_gradient import give_back_free_memory
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, check_weights_kept
+from tacit.gradients.model_probe import ModelProbe
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
 from tacit.training.optimizers import AdamBC, apply_gradients
@@ -184,6 +185,11 @@ class PrivateUpdate:
             self._compiled = CompiledSum(
                 self._clipped, loss, expected_batch_size, max_physical_batch_size, compiler=engine == "compiled"
             )
+
+    @property
+    def probe(self) -> ModelProbe:
+        """The probe of the model."""
+        return self._clipped.probe
 
     @property
     def slack(self) -> float:
