@@ -36,6 +36,35 @@ def fail(name: str, rule: str, value: object, hint: str = "") -> InvalidInput:
     return InvalidInput(f"{sentence} {hint}".strip())
 
 
+class Told(str):
+    """What was got in words, which a message shows without quotation marks.
+
+    Example:
+        >>> fail("X", "a table of numbers", Told("texts in column ward"))
+        InvalidInput('X must be a table of numbers; got texts in column ward.')
+    """
+
+    __repr__ = str.__str__
+
+
+_SPOKEN_TO: ContextVar[str] = ContextVar("spoken_to", default="python")
+_HIDDEN = {
+    "python": "values of the data, which tacit.check.show_values() shows",
+    "terminal": "values of the data, which --show-values shows",
+    "browser": "values of the data, which are not shown",
+}
+
+
+@contextmanager
+def speaking_to(caller: str) -> Iterator[None]:
+    """Context in which messages speak to the "terminal" or the "browser", and not to somebody who writes Python."""
+    before = _SPOKEN_TO.set(caller)
+    try:
+        yield
+    finally:
+        _SPOKEN_TO.reset(before)
+
+
 @contextmanager
 def show_values(shown: bool = True) -> Iterator[None]:
     """Context in which messages quote values of the data, for somebody who may see them.
@@ -62,19 +91,20 @@ def private_values(values: Iterable[object]) -> object:
 
     Example:
         >>> private_values(["John Smith"])
-        values that only --show-values shows
+        values of the data, which tacit.check.show_values() shows
     """
     return list(values)[:5] if values_shown() else _NotShown()
 
 
 @contextmanager
-def reading(name: str, rule: str, *, keep: tuple[str, ...] = ()) -> Iterator[None]:
+def reading(name: str, rule: str, *, keep: tuple[str, ...] = (), hint: str = "") -> Iterator[None]:
     """Context in which private data are converted: no error of another package leaves it with what it quotes of them.
 
     Args:
         name: of the data.
         rule: follows "must be".
         keep: beginnings of messages that quote no value but in a dump of an array, which is cut out of them.
+        hint: what to do, a sentence.
 
     Raises:
         InvalidInput: the conversion failed; nothing of the message of another package stays but the error's type.
@@ -85,7 +115,7 @@ def reading(name: str, rule: str, *, keep: tuple[str, ...] = ()) -> Iterator[Non
         ...         float("John Smith")
         ... except InvalidInput as error:
         ...     print(error)
-        X must be a table of numbers; got values that only --show-values shows. They raise ValueError.
+        X must be a table of numbers; got values of the data, which tacit.check.show_values() shows.
     """
     try:
         yield
@@ -98,7 +128,7 @@ def reading(name: str, rule: str, *, keep: tuple[str, ...] = ()) -> Iterator[Non
         if isinstance(error, TypeError | ValueError) and told.startswith(keep or "\0"):
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(_DUMP.sub("", told)) from None
-        raise fail(name, rule, private_values([]), f"They raise {type(error).__name__}.") from None
+        raise fail(name, rule, private_values([]), hint) from None
 
 
 # What scikit-learn quotes of an array: after "array=" up to the advice, and all that follows "Complex data ...".
@@ -107,7 +137,7 @@ _DUMP = re.compile(r"\narray=.*(?=\nReshape)|\narray=.*|(?<=Complex data not sup
 
 class _NotShown:
     def __repr__(self) -> str:
-        return "values that only --show-values shows"
+        return _HIDDEN[_SPOKEN_TO.get()]
 
 
 def real(

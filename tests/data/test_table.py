@@ -185,8 +185,8 @@ def test_missing_may_be_a_category(write):
         ([*ROWS, ("1", "nurse", "a6", "low", "x")], "as many fields in every row as the header's 4; got '5 in rows 5'"),
         ([("age", "age", "id", "income"), *ROWS[1:]], r"columns have different names; got 'one name for columns 1, 2'"),
         (changed(2, 1, '"smith'), "table must be well-formed CSV; got 'unexpected end of data'"),
-        (changed(1, 3, "middle"), r"labels of the declared classes low, high; got values that only"),
-        (changed(1, 3, ""), r"labels of the declared classes low, high; got values that"),
+        (changed(1, 3, "middle"), r"labels of the declared classes low, high; got values of the data"),
+        (changed(1, 3, ""), r"labels of the declared classes low, high; got values of the data"),
         ([ROWS[0], ROWS[1], ROWS[3], ROWS[1], ROWS[3]], "labels of at least two classes"),
     ],
 )

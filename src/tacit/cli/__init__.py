@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from tacit import __version__
-from tacit.check import show_values, values_shown, visible
+from tacit.check import show_values, speaking_to, values_shown, visible
 from tacit.cli.console import Interrupted, LazyGroup
 from tacit.errors import Changed, CodeWarning, LeakWarning, PrivacyWarning, TacitError, missing_extra
 
@@ -54,7 +54,7 @@ def _options(
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; never a traceback (set TACIT_TRACEBACK=1 to see one)."""
     given = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    with show_values(values_shown() or "--show-values" in given):
+    with show_values(values_shown() or "--show-values" in given), speaking_to("terminal"):
         return _run(given)
 
 

@@ -112,7 +112,7 @@ def report(what: str, how: str, *, strict: bool, stacklevel: int = 3) -> None:
         InvalidInput: `strict` is set.
     """
     if strict:
-        raise check.fail(what, "declared as public in strict mode", "values read from the data", how)
+        raise check.fail(what, "declared as public in strict mode", check.Told("values read from the data"), how)
     message = f"{what} came from private data, which no guarantee covers. {how}"
     warnings.warn(message, LeakWarning, stacklevel=stacklevel)
 

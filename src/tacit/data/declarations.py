@@ -103,7 +103,7 @@ class Declarations:
 
 
 def schema_of(
-    declared: Declarations, table: Mapping[str, np.ndarray], *, toml: bool
+    declared: Declarations, table: Mapping[str, np.ndarray], *, toml: bool, headed: bool = False
 ) -> tuple[Schema, dict[str, list[str]]]:
     """The schema of the features of `table`, and the names of the columns whose bounds or categories were read off it.
 
@@ -111,11 +111,12 @@ def schema_of(
         declared: about the table.
         table: its columns by name.
         toml: whether messages speak of the keys of a TOML file.
+        headed: whether the names are names for sure; those of a file may be its first record.
 
     Raises:
         InvalidInput: a declaration names no column, or two contradict each other; an undeclared column is free text.
     """
-    features = _features(declared, table)
+    features = _features(declared, table, headed=headed)
     chosen = {name: _matched(getattr(declared, name), features, name) for name in ("bounds", "categories", "dates")}
     for column in features:
         _one_kind(column, {name: found[column] for name, found in chosen.items() if column in found})
@@ -141,9 +142,9 @@ def schema_of(
     return Schema(tuple(columns)), read
 
 
-def _features(declared: Declarations, table: Mapping[str, np.ndarray]) -> list[str]:
+def _features(declared: Declarations, table: Mapping[str, np.ndarray], *, headed: bool) -> list[str]:
     """The columns that become features, in their order."""
-    _check_names(declared, table)
+    _check_names(declared, table, headed=headed)
     dropped = set(_matched(dict.fromkeys(declared.drop, True), list(table), "drop"))
     special = {declared.target, declared.weights}
     # A user of ratings is a feature, and the unit of privacy where that is asked for.
@@ -154,14 +155,14 @@ def _features(declared: Declarations, table: Mapping[str, np.ndarray]) -> list[s
     return features
 
 
-def _check_names(declared: Declarations, table: Mapping[str, np.ndarray]) -> None:
+def _check_names(declared: Declarations, table: Mapping[str, np.ndarray], *, headed: bool) -> None:
     """The columns that are named are there; the names are listed unless they may be the first record of the file."""
     single = {"target": declared.target, "user": declared.user, "weights": declared.weights}
     exact = {key for each in (declared.bounds, declared.categories, declared.dates) for key in each}
     known = any(name in table for name in (*filter(None, single.values()), *exact))
     for what, name in single.items():
         if name is not None and name not in table:
-            if not known or any(check.is_number(each) for each in table):
+            if not headed and (not known or any(check.is_number(each) for each in table)):
                 numeric = "it holds numbers" if any(map(check.is_number, table)) else "no declared name is in it"
                 hint = f"The first line must name the columns; in this file {numeric}. {HEADERLESS}"
                 raise check.fail(what, "one of the columns", name, hint)

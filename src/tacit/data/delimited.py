@@ -180,7 +180,7 @@ def _names(rows: list[list[str]], form: TableFormat) -> tuple[Sequence[str], lis
     if other:
         hint = f"The first line has another separator in it, {_WORDS[other]}: declare separator = {other!r}."
         words = "commas" if form.separator == "," else repr(form.separator)
-        raise check.fail("table", f"separated by {words}", "one column", hint)
+        raise check.fail("table", f"separated by {words}", check.Told("one column"), hint)
     if not form.header:
         return form.names, rows
     return _unique([cell.strip() for cell in first]), rows[1:]

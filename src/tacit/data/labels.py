@@ -81,7 +81,9 @@ def read_classes(*labels: np.ndarray) -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: (0, float(name), name) if check.is_number(name) else (1, 0.0, name)))
 
 
-def indices(name: str, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray:
+def indices(
+    name: str, labels: np.ndarray, classes: Sequence[str], *, hint: str = "Declare every class, or remove the rows."
+) -> np.ndarray:
     """int64 indices into `classes`, shape (rows,).
 
     A label is one of the classes by value. Integers are taken as indices only where no class reads as a
@@ -96,7 +98,6 @@ def indices(name: str, labels: np.ndarray, classes: Sequence[str]) -> np.ndarray
         position = {str(index): index for index in range(len(classes))}
     unknown = [value for value in found if value not in position]
     if unknown:
-        hint = "Declare every class, or remove the rows."
         raise check.fail(
             name, f"labels of the declared classes {listed(position, 10)}", check.private_values(unknown), hint
         )

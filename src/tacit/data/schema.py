@@ -174,20 +174,22 @@ def _tupled(value: Any) -> Any:
 
 def _remedy(kind: str, gone: bool, toml: bool) -> str:
     """What to do about cells of a `kind`, some of which are missing where `gone`."""
+    fill = "declare a constant under [table.fill]" if toml else "pass fill={column: constant}"
+    codes = "list their codes, such as 'NA', in missing" if toml else "pass their codes, such as 'NA', as missing=[...]"
+    filled = f"for missing cells {fill}, and {codes}"
+    where = "under [table.{}]" if toml else "by {}={{...}}"
     if kind == DATE:
         form = '"%d.%m.%Y"' if toml else "'%d.%m.%Y'"
-        form = f"Write them as ISO 8601, 2020-12-31, or declare their form as a third entry of dates, such as {form}. "
-        return form + _remedy(NUMBER, gone, toml)
+        form = f"Write them as ISO 8601, 2020-12-31, or declare their form as a third entry of dates, such as {form}"
+        return f"{form}; {filled}." if gone else f"{form}."
+    if kind == NUMBER and gone:
+        return f"{filled[0].upper()}{filled[1:]}; correct all others."
     if kind == NUMBER:
-        if toml:
-            some = "under [table.fill] declare a constant for missing cells"
-            codes = "list codes such as 'NA' in missing"
-        else:
-            some, codes = "pass fill={column: constant} for missing cells", "codes such as 'NA' as missing=[...]"
-        return f"Correct them; or {some}, {codes}." if gone else f"Correct them, or {codes} and {some}."
+        other = f"Correct them, or declare the column {where.format('dates')} or {where.format('categories')}"
+        return f"{other}; {filled}."
     if kind == CATEGORY:
-        return 'Correct them; or declare every category, and "" among them if cells may be missing.'
-    return "Correct or remove them, or declare all users and items."
+        return f'Correct them, or declare every value {where.format("categories")}, "" for a missing cell.'
+    return f"Correct or remove them, or declare all users and items {where.format('bounds')}."
 
 
 def missing_cells(values: np.ndarray, codes: Sequence[str]) -> np.ndarray:

@@ -126,7 +126,7 @@ def dataset_from(
         columns, source = read_columns(path, form), Path(path).name
     else:
         columns, source = frame(path), "table in memory"
-    schema, read = schema_of(declared, columns, toml=toml)
+    schema, read = schema_of(declared, columns, toml=toml, headed=is_frame(path))
     leaks = []
     for what, names in read.items():
         if names:
@@ -152,7 +152,12 @@ def dataset_from(
         else:
             classes = labels.read_classes(y)
             if len(classes) < 2:
-                raise check.fail("target", "a column of at least two different values", "one value")
+                rule = f"a column of at least two different values in {declared.target}"
+                raise check.fail("target", rule, check.Told("one value"))
+    if classes is not None:
+        where = "classes of [table]" if toml else "classes=[...]"
+        hint = f"Name every class in {where}, or remove the records without an answer."
+        labels.indices(f"the column {declared.target}", y, labels.declared("classes", classes), hint=hint)
     dataset = from_arrays(
         x[train],
         y_train=y[train],

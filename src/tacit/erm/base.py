@@ -211,13 +211,7 @@ QUOTES_NOTHING = (
 
 def checked_rows(estimator: BaseEstimator, X: object, *, reset: bool) -> Array:
     """X as float64 (rows, columns), its shape and names checked; cells that are not finite are named."""
-    try:
-        with check.reading("X", "a table of numbers", keep=QUOTES_NOTHING):
-            array: Array = validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=False)  # type: ignore[assignment]
-    except InvalidInput:
-        if names := text_columns(X):
-            raise check.fail("X", "a table of numbers", f"texts in columns {listed(names)}", _ENCODE) from None
-        raise
+    array = numeric_rows(estimator, X, reset=reset)
     finite = np.isfinite(array)
     if not finite.all():
         rows, places = np.nonzero(~finite)
@@ -225,6 +219,34 @@ def checked_rows(estimator: BaseEstimator, X: object, *, reset: bool) -> Array:
         hint = "Put PublicImputer(fill=...) before the estimator, or leave these rows out."
         raise bad_cells("X", "finite, without NaN or inf", rows, [names[i] for i in np.unique(places)], hint)
     return array
+
+
+def numeric_rows(
+    estimator: BaseEstimator,
+    X: object,
+    *,
+    reset: bool,
+    finite: bool | str = False,
+    keep: tuple[str, ...] = QUOTES_NOTHING,
+) -> Array:
+    """X as float64 (rows, columns), its shape and names checked; columns of texts are named.
+
+    Args:
+        estimator: whose shape and names count.
+        X: rows.
+        reset: whether they are settled by X.
+        finite: `ensure_all_finite` of scikit-learn.
+        keep: see `tacit.check.reading`.
+    """
+    try:
+        with check.reading("X", "a table of numbers", keep=keep):
+            return validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=finite)  # type: ignore[return-value]
+    except InvalidInput:
+        if names := text_columns(X):
+            raise check.fail(
+                "X", "a table of numbers", check.Told(f"texts in columns {listed(names)}"), _ENCODE
+            ) from None
+        raise
 
 
 def text_columns(X: Any) -> list[object]:
@@ -274,7 +296,11 @@ def indices_of(y: Array, classes: Sequence[object] | Array | None, *, strict: bo
     unknown = [label for label in labels if label not in set(known.tolist())]
     if unknown:
         # Ten classes are enough to recognise a wrong column.
-        raise check.fail("y", f"labels of the declared classes {known.tolist()[:10]}", check.private_values(unknown))
+        rule, hint = (
+            f"labels of the declared classes {known.tolist()[:10]}",
+            "Pass every label that can occur as classes.",
+        )
+        raise check.fail("y", rule, check.private_values(unknown), hint)
     return known, np.searchsorted(known, y)
 
 

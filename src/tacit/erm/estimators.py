@@ -240,7 +240,10 @@ class PrivateRegressor(RegressorMixin, LinearModel):
 
     def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         X, answers = self._rows_and_answers(X, y, reset=reset)
-        with check.reading("y", "numbers", keep=QUOTES_NOTHING):
+        hint = "For classes use DPLogisticRegression(classes=[...])."
+        name = getattr(y, "name", None)
+        told = "y" if name is None else f"y, the column {name},"
+        with check.reading(told, "numbers", keep=QUOTES_NOTHING, hint=hint):
             answers = np.asarray(answers, dtype=np.float64)
         if not np.isfinite(answers).all():
             raise bad_cells("y", "finite, without NaN or inf", np.flatnonzero(~np.isfinite(answers)), ["y"])

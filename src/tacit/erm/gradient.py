@@ -29,7 +29,7 @@ TWO, MORE, NUMBERS = "two", "more", "numbers"
 # which the steps of noisy gradients do not settle: fitted on 32 tables (docs/auto.md, `python -m benchmarks.tables`).
 _COSINES = {TWO: (30.0, 8.0), MORE: (30.0, 8.0), NUMBERS: (500.0, 60.0)}
 _GRADIENT = {TWO: math.inf, MORE: 0.0, NUMBERS: 12.0}
-_FEW = {TWO: 8.0, MORE: 0.0, NUMBERS: 12.0}
+_FEW = {TWO: 8.0, MORE: 0.0, NUMBERS: 10.0}
 
 
 @dataclass(frozen=True)

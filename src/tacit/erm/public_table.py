@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from tacit import check
 from tacit.data.declarations import Declarations, schema_of
+from tacit.data.files import listed
 from tacit.data.table import frame
-from tacit.erm.base import QUOTES_NOTHING
+from tacit.erm.base import QUOTES_NOTHING, numeric_rows
 
 Array = np.ndarray
 
@@ -65,7 +66,7 @@ class PublicTable(TransformerMixin, BaseEstimator):
         undeclared = [name for found in read.values() for name in found]
         if undeclared:
             hint = "Add them to bounds, categories or dates, or to drop."
-            raise check.fail("every column", "declared", f"{undeclared[:5]} undeclared", hint)
+            raise check.fail("every column", "declared", check.Told(f"no declaration of {listed(undeclared)}"), hint)
         self.schema_, self.n_features_in_ = schema, len(names)
         self.feature_names_in_ = np.array(names, dtype=object)
         return self
@@ -126,8 +127,9 @@ class PublicImputer(TransformerMixin, BaseEstimator):
         return np.hstack([filled, gone.astype(float)]) if self.indicator else filled
 
     def _rows(self, X: Any, *, reset: bool) -> Array:
-        with check.reading("X", "a table of numbers", keep=(*QUOTES_NOTHING, "Input X contains infinity")):
-            return validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan")  # type: ignore[return-value]
+        return numeric_rows(
+            self, X, reset=reset, finite="allow-nan", keep=(*QUOTES_NOTHING, "Input X contains infinity")
+        )
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns, then name_missing of the indicators."""

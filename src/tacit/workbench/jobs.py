@@ -150,7 +150,8 @@ def main(folder: str | Path, number: str) -> int:
 
     try:
         tell("starting", 0, 0)
-        says = _KINDS[task["kind"]](root, task, tell)
+        with check.speaking_to("browser"):
+            says = _KINDS[task["kind"]](root, task, tell)
     except KeyboardInterrupt as error:
         tell("stopped", 0, 0, "stopped", " ".join(str(error).split()) or "stopped before anything was released")
         return 1

@@ -120,7 +120,8 @@ class _Gate(BaseHTTPMiddleware):
 
     async def dispatch(self, request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
         refused = self._refusal(request)
-        response = await call_next(request) if refused is None else self._page(request, *refused)
+        with check.speaking_to("browser"):
+            response = await call_next(request) if refused is None else self._page(request, *refused)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
         return response
