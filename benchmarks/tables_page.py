@@ -10,9 +10,12 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
+
 from benchmarks.public_tables import CLASSES, FITTED, JUDGED, read
 from benchmarks.tables import EPSILONS, METHODS, PEERS, stored
 from tacit.calibration import smallest
+from tacit.data.answers import EXPECTED
 from tacit.erm.base import default_delta
 from tacit.erm.gradient import MORE, NUMBERS, TWO, Shape
 from tacit.mechanisms import Gaussian
@@ -131,6 +134,25 @@ def warnings_told(known: Sequence[Cell]) -> list[str]:
     return lines
 
 
+def kept(known: Sequence[Cell]) -> list[str]:
+    """The middle half of what `auto` keeps of the lead that scikit-learn has: `tacit.data.answers.EXPECTED`."""
+    lines = ["| answers | n mu / p below | cells | kept, % |", "|---|---|---|---|"]
+    for told, kinds in (("classification", (TWO, MORE)), ("regression", (NUMBERS,))):
+        least = 0.0
+        for most, _, _ in EXPECTED[told]:
+            shares = [
+                (each.scores["auto"] - each.constant) / (each.scores["plain"] - each.constant)
+                for each in known
+                if each.shape.kind in kinds
+                and least <= each.shape.signal < most
+                and each.scores["plain"] - each.constant > 2 * each.error
+            ]
+            low, high = np.quantile(shares, [0.25, 0.75])
+            lines.append(f"| {told} | {most:g} | {len(shares)} | {100 * low:.0f} to {100 * high:.0f} |")
+            least = most
+    return lines
+
+
 def judged(known: Sequence[Cell]) -> list[str]:
     """The five methods, with the choice of the rule in bold; what it reached when asked; diffprivlib and no privacy."""
     peers = [f"diffprivlib {each}" for each in PEERS]
@@ -156,7 +178,12 @@ def _told(score: float | None) -> str:
 def show() -> None:
     """Print and write the tables between the marks of the page."""
     known = cells(FITTED, "fitted")
-    parts = {"regret": regrets(known), "warnings": warnings_told(known), "judged": judged(cells(JUDGED, "judged"))}
+    parts = {
+        "regret": regrets(known),
+        "warnings": warnings_told(known),
+        "kept": kept(known),
+        "judged": judged(cells(JUDGED, "judged")),
+    }
     for told, kinds in (("classes", (TWO, MORE)), ("numbers", (NUMBERS,))):
         print(told, "thresholds of least regret:", fitted([each for each in known if each.shape.kind in kinds]))
     text = PAGE.read_text(encoding="utf-8")

@@ -1,12 +1,14 @@
 """The questions about a table, in the terminal and as fields, and what `tacit train` makes of the answers."""
 
+import re
 import tomllib
+from pathlib import Path
 
 import pytest
 from tests.unseen_table import CHANNELS, TARIFFS, write_unseen
 
 from tacit.cli import main
-from tacit.data.answers import FROM_FILE
+from tacit.data.answers import EXPECTED, FROM_FILE
 from tacit.data.delimited import TableFormat
 from tacit.data.draft import draft
 from tacit.errors import InvalidInput
@@ -155,3 +157,14 @@ def test_a_file_without_header_needs_names_and_says_so():
         TableFormat(header=False)
     with pytest.raises(InvalidInput, match="names must be empty where the first line names the columns"):
         TableFormat(names=("a",))
+
+
+def test_the_expected_accuracy_is_that_of_the_page_and_reads_no_cell(unseen):
+    page = (Path(__file__).parents[2] / "docs" / "auto.md").read_text()
+    for task, rows in EXPECTED.items():
+        for below, low, high in rows:
+            assert re.search(rf"\| {task} \| {below:g} \| \d+ \| {low} to {high} \|", page)
+    told = draft(unseen).answered({"epsilon": "1"}).expected
+    assert told.startswith("Expected: 93 to 101 % of the lead over a constant answer")  # 800 records, 7 columns
+    assert "Few records" in draft(unseen).answered({"epsilon": "0.1"}).expected
+    assert not draft(unseen).answered({"epsilon": "x"}).expected

@@ -116,7 +116,7 @@ def init(
         return
     write_text(home, found.text)
     if ask:
-        print(f"{found.promise}\nTrain: tacit train {home}")
+        print("\n".join(filter(None, (found.promise, found.expected, f"Train: tacit train {home}"))))
     else:
         print(f"Answer the questions in {home}, then: tacit train {home}")
 

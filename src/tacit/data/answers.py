@@ -6,6 +6,7 @@ The command line and the workbench ask the same: both give what somebody typed t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
@@ -17,6 +18,7 @@ from tacit.data.delimited import TableFormat
 from tacit.data.files import listed
 from tacit.data.schema import date_of_end
 from tacit.errors import InvalidInput
+from tacit.tradeoff.gaussian import gaussian_mu
 
 NUMBER, DATE, CATEGORY, DROP = "number", "date", "category", "drop"
 ROLES = (NUMBER, DATE, CATEGORY, DROP)
@@ -35,6 +37,11 @@ _SECTIONS = {
     CATEGORY: ("categories", 'Which values can occur? "" is a missing cell. Drop free text and names.'),
 }
 _LARGEST_BATCH = 4096
+EXPECTED = {
+    "classification": ((4.0, 26, 55), (12.0, 61, 88), (40.0, 93, 101), (120.0, 100, 103), (math.inf, 92, 118)),
+    "regression": ((4.0, -1, 22), (12.0, 23, 28), (40.0, 69, 86), (120.0, 86, 95), (math.inf, 101, 115)),
+}
+"""Below which n mu / p, the middle half of 32 public tables kept so many hundredths of the lead (docs/auto.md)."""
 
 
 @dataclass(frozen=True)
@@ -238,6 +245,22 @@ class Draft:
         if wrong:
             return f"{cost}. Answers that are missing or wrong: {len(wrong)}."
         return f"{cost}; it can be proven, because every declaration has a public source."
+
+    @property
+    def expected(self) -> str:
+        """How accurate a model may be, from the numbers of records and columns alone; empty where nothing is known."""
+        wrong = self.faults()
+        if self.task not in EXPECTED or self.user or any(name in wrong for name in ("epsilon", "delta", "features")):
+            return ""
+        used = [entry for entry in self.entries if entry.role != DROP]
+        columns = sum(len(entry.columns) * (max(len(entry.values), 1)) for entry in used)
+        signal = 0.8 * self.records * gaussian_mu(float(_point(self.epsilon)), self.delta_used) / columns
+        low, high = next((low, high) for below, low, high in EXPECTED[self.task] if signal < below)
+        few = " Few records for so many columns: leave some out or raise epsilon." if high < 90 else ""
+        return (
+            f"Expected: {max(low, 0)} to {high} % of the lead over a constant answer that a linear model without "
+            f"privacy has, as the middle half of public tables of like shape.{few}"
+        )
 
     @property
     def text(self) -> str:

@@ -89,6 +89,12 @@ def indices(
     A label is one of the classes by value. Integers are taken as indices only where no class reads as a
     number, so that labels 0 and 1 are never mistaken for positions in `classes=("1", "0")`.
 
+    Args:
+        name: of the labels, for messages.
+        labels: shape (rows,).
+        classes: declared, by name.
+        hint: what to do, a sentence.
+
     Raises:
         InvalidInput: a label outside the declared classes; it is quoted only within `check.show_values`.
     """

@@ -237,6 +237,9 @@ def numeric_rows(
         reset: whether they are settled by X.
         finite: `ensure_all_finite` of scikit-learn.
         keep: see `tacit.check.reading`.
+
+    Raises:
+        InvalidInput: X is no table of numbers.
     """
     try:
         with check.reading("X", "a table of numbers", keep=keep):

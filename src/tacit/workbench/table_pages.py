@@ -107,13 +107,13 @@ class TablePages:
             ids={name: f"field-{place}" for place, name in enumerate((*_SETTINGS, *names))},
             pairs=lambda columns: [(name, name) for name in columns],
             usual=usual_delta(found.records),
-            promise=found.promise,
+            told=(found.promise, found.expected),
         )
 
     async def _cost(self, request: Request) -> Response:
         table, given = await self._given(request)
         found = await run_in_threadpool(table.draft, given)
-        return self._page("cost.html.j2", promise=found.promise)
+        return self._page("cost.html.j2", told=(found.promise, found.expected))
 
     async def _answer(self, request: Request) -> Response:
         table, given = await self._given(request)
