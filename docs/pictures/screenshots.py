@@ -51,12 +51,13 @@ def shots(browser, address, tall, part):
 
 
 def sheet(pictures):
-    """The pictures side by side, small, in few colours."""
+    """The pictures side by side, three in a row, small, in few colours."""
     small = [each.convert("RGB").resize((round(each.width * SCALE), round(each.height * SCALE))) for each in pictures]
     width = sum(each.width + GAP for each in small[:3]) - GAP
     tallest = max(each.height for each in small)
-    made = Image.new("RGB", (width, 2 * tallest + GAP), "white")
-    for row in (0, 1):
+    rows = len(small) // 3
+    made = Image.new("RGB", (width, rows * (tallest + GAP) - GAP), "white")
+    for row in range(rows):
         across = 0
         for each in small[3 * row : 3 * row + 3]:
             made.paste(each, (across, row * (tallest + GAP)))

@@ -64,7 +64,7 @@ def test_output_can_be_a_frame():
 
 @pytest.mark.parametrize("kind", [DPLogisticRegression, DPBoostedTrees, DPMLPClassifier])
 def test_text_columns_are_named_with_a_remedy_in_python(kind):
-    with pytest.raises(InvalidInput, match=r"texts in columns ward, born'\. Encode them by PublicOneHot"):
+    with pytest.raises(InvalidInput, match=r"texts in columns ward, born\. Encode them by PublicOneHot"):
         kind(classes=[0, 1], data_bounds=(0, 1)).fit(people(), np.arange(300) % 2)
 
 
@@ -89,7 +89,7 @@ def test_truth_values_declared_as_texts_are_told_how_to_be_declared():
 
 
 def test_undeclared_columns_are_named():
-    with pytest.raises(InvalidInput, match=r"every column must be declared; got .*'age'"):
+    with pytest.raises(InvalidInput, match=r"every column must be declared; got no declaration of age"):
         PublicTable(categories={"ward": ["north", "south"]}, drop=["id", "born"]).fit(people())
 
 

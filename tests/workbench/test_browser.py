@@ -190,9 +190,9 @@ def test_the_calculator_and_the_comparison_work_by_keyboard_alone(address, brows
     page.select_option("[name=solve]", "noise_multiplier")
     page.fill("[name=delta]", "1e-5")
     page.fill("[name=epsilon]", "1")
-    page.wait_for_function("document.querySelector('[name=noise_multiplier]').readOnly")
+    page.wait_for_function("() => document.querySelector('[name=noise_multiplier]').readOnly")
     page.get_by_role("button", name="Keep these to compare").click()
-    page.wait_for_function("document.querySelectorAll('#answer figure polyline').length === 2")
+    page.wait_for_function("() => document.querySelectorAll('#answer figure polyline').length === 2")
     page.goto(url(address, "/"))
     ticked = 0
     for _ in range(30):
