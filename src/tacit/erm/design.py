@@ -16,6 +16,7 @@ Ends = float | Array
 _SAFE = 1 - 1e-12
 # Thirds of the weight's interval: (2/3)^60 is below 1e-10.
 _SEARCH_STEPS = 60
+_SPARSE = 3.0  # norm of the box over that of a row, where columns are many
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,25 @@ class Design:
             center, scale = np.zeros(len(low)), np.maximum(np.abs(low), np.abs(high))
         # A constant column is divided by infinity: it says nothing, and its coefficient is 0.
         radius = math.sqrt(int((scale > 0).sum())) or 1.0
+        norm = largest_norm(low, high, len(low))
+        return cls(low, high, norm, intercept_scale, center, radius, np.where(scale > 0, scale, math.inf))
+
+    @classmethod
+    def of_directions(cls, low: Array, high: Array, intercept_scale: float) -> Design:
+        """The design for many columns of which a row has few: 0 stays 0, and rows are cut to a third of the box's norm.
+
+        Mostly a row's direction is left, which of sparse rows says more than their place around the middle of the box.
+        A column whose box does not hold 0 is moved to its middle.
+
+        Args:
+            low: (p,), declared.
+            high: (p,), declared.
+            intercept_scale: c > 0.
+        """
+        inside = (low <= 0) & (high >= 0)
+        center = np.where(inside, 0.0, low / 2 + high / 2)
+        scale = np.maximum(np.abs(low - center), np.abs(high - center))
+        radius = math.sqrt(int((scale > 0).sum())) / _SPARSE or 1.0
         norm = largest_norm(low, high, len(low))
         return cls(low, high, norm, intercept_scale, center, radius, np.where(scale > 0, scale, math.inf))
 

@@ -20,7 +20,7 @@ from tacit.mechanisms import Gaussian
 QUANTILE_SHARE = 0.1
 """Share of mu^2 for the distribution functions."""
 _STEPS, _CLIP, _RATE = 100, 0.5, 4.0
-_FULL_SIGNAL, _LEAST_RATE = 5000.0, 0.15
+_FULL_SIGNAL, _LEAST_RATE, _SPARSE_RATE = 5000.0, 0.15, 3.0
 
 
 TWO, MORE, NUMBERS = "two", "more", "numbers"
@@ -79,6 +79,10 @@ class Shape:
             ('gradient', 'objective')
         """
         return "gradient" if self.mu and self.signal >= _GRADIENT[self.kind] else "objective"
+
+    def sparse(self) -> GradientDescent:
+        """Steps for more classes and few records for each column (`Design.of_directions`); the rate grows with n mu."""
+        return GradientDescent(step_scale=min(_SPARSE_RATE, max(_LEAST_RATE, self.records * self.mu / 1000)))
 
     def additive(self, loss: Loss, largest: float) -> GradientDescent:
         """Full-batch steps for rows that were divided by `largest`: clip .5 and rate as for rows of norm 1.

@@ -50,6 +50,7 @@ class PrivateModel(PrivateEstimator, ABC):
     data_bounds: tuple[Any, Any] | None = None
     norm_bound: float | None = None
     strict: bool = False
+    _sparse = False
 
     def fit(self, X: Any, y: Any, **further: Any) -> Self:
         """Fit to rows X (n, columns) and targets y (n,); writes the ledger before any noise is drawn.
@@ -142,6 +143,9 @@ class PrivateModel(PrivateEstimator, ABC):
         norm = largest_norm(low, high, columns) if self.norm_bound is None else self.norm_bound
         norm, constant = check.positive("norm_bound", norm), self._constant()
         if self.data_bounds is not None and self.norm_bound is None:
+            if self._sparse and constant:
+                ends = np.broadcast_to(low, columns), np.broadcast_to(high, columns)
+                return Design.of_directions(*ends, constant)
             return Design.of_box(np.broadcast_to(low, columns), np.broadcast_to(high, columns), constant)
         if not constant or self.data_bounds is None:
             return Design(low, high, norm, constant)
@@ -281,6 +285,9 @@ class ConvexModel(LinearModel):
             return self._additive(X, targets, target, shape)
         named = self.method if self.method != "auto" else self._family(shape)
         self.method_ = method_of(named, self.variant, target)
+        self._sparse = self.method == "auto" and self._kind() == MORE and self.method_.family == "gradient"
+        if self._sparse:
+            self.method_ = shape.sparse()
         self._refuse_set((*self._unread_by(self.method_), "categorical"))
         if targets.ndim > 1 and self.method_.family == "input":
             hint = "It perturbs records or their sums, in which weights have no place."
