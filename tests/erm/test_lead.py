@@ -2,12 +2,13 @@
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tacit.accounting import Ledger
-from tacit.erm import DPLinearRegression, DPLogisticRegression
+from tacit.erm import DPLinearRegression, DPLogisticRegression, linear_model
 from tacit.erm.lead import lead_of_classes, lead_of_numbers
 from tacit.erm.release import Terms
 from tacit.errors import UtilityWarning
@@ -80,3 +81,15 @@ def test_the_measurement_is_paid_from_the_budget_of_the_fit():
         ("lead over the constant answer", 4.0)
     ]
     assert math.isfinite(float(ledger.steps))
+
+
+def test_steps_that_err_more_than_the_mean_give_the_mean(monkeypatch):
+    """Answers of a narrow spread in a wide declared range, as wages: noise on the slopes is larger than they are."""
+    x, y = RNG.uniform(-1, 1, (2000, 8)), RNG.normal(600.0, 450.0, 2000).clip(0, 20_000)
+    model = DPLinearRegression(epsilon=0.5, delta=1e-5, data_bounds=(-1, 1), target_bounds=(0, 20_000))
+    measured = linear_model.lead_of_numbers
+    monkeypatch.setattr(linear_model, "lead_of_numbers", lambda *a, **k: replace(measured(*a, **k), value=-0.01))
+    with pytest.warns(UtilityWarning, match="near the mean"):
+        model.fit(x, y)
+    assert not np.any(model.coef_)
+    assert model.predict(x) == pytest.approx(10_000 * (1 + model.lead_.mean))

@@ -31,11 +31,13 @@ class Lead:
             squared error of the mean less that of the model.
         noise: standard deviation of the noise in it.
         sampling: standard error on a quarter as many records as the training has; 0 for numbers.
+        mean: of the answers in [-1, 1], as it was released; 0 for classes.
     """
 
     value: float
     noise: float
     sampling: float
+    mean: float = 0.0
 
     @property
     def near(self) -> bool:
@@ -85,4 +87,4 @@ def lead_of_numbers(scores: Array, targets: Array, terms: Terms, *, multiplier: 
     total, gain = terms.noisy(sums, std=multiplier * math.sqrt(2)).tolist()
     mean = max(-1.0, min(1.0, total / size))
     noise = multiplier * math.sqrt(2 * (1 + 4 * mean**2)) / size
-    return Lead(gain / size - mean**2, noise, 0.0)
+    return Lead(gain / size - mean**2, noise, 0.0, mean)

@@ -349,6 +349,11 @@ class ConvexModel(LinearModel):
         self.lead_ = measured(scores, targets, terms, multiplier=check, size=size)
         if self.lead_.near:
             self._near = f"is {{}}: lead {self.lead_.value:.3g} for each record, noise {self.lead_.noise:.2g}"
+        if self.lead_.value < 0 and self._kind() == NUMBERS and problem.constant:
+            # The mean was released with the lead, and errs less.
+            theta = np.zeros_like(release.theta)
+            theta[-1] = self.lead_.mean / problem.features[0, -1]
+            return replace(release, theta=theta)
         return release
 
     def _warn_of_constant(self) -> None:
