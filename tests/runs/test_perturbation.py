@@ -68,9 +68,8 @@ def test_what_it_cannot_train(changes, sentence, tmp_path, original_files):
 def test_predictions_are_those_of_the_estimator(classes):
     rng = np.random.default_rng(0)
     x, y = rng.random((300, 4)), rng.integers(0, classes, 300)
-    estimator = DPLogisticRegression(
-        epsilon=5.0, delta=1e-3, classes=range(classes), data_bounds=(np.zeros(4), np.ones(4)), unsafe_seed=1
-    ).fit(x, y)
+    settings = {"epsilon": 5.0, "delta": 1e-3, "data_bounds": (np.zeros(4), np.ones(4)), "unsafe_seed": 1}
+    estimator = DPLogisticRegression(method="objective", classes=range(classes), **settings).fit(x, y)
     arrays = estimator.coef_, estimator.intercept_, np.array([estimator.slope_bound])
     model = LinearScores(**dict(zip(LinearScores.names, map(torch.from_numpy, arrays), strict=True)))
     found = model.answers(x)
