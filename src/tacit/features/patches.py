@@ -7,6 +7,7 @@ Drawings: pictures of discs, polygons and strokes that nobody took, made from a 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -26,6 +27,27 @@ _LEAST_NORM = 3.0
 _THRESHOLD = 0.25
 # The maps of so few images stay in a processor's cache; so many are not divided.
 _IMAGES_AT_ONCE, _WHOLE = 2, 8
+
+
+@functools.lru_cache(8)
+def _words(image: tuple[int, int, int], patches: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Rows of D, whitened, and what they are shifted by; the drawings take seconds, and nothing else decides them."""
+    rng = np.random.RandomState(seed)
+    images = torch.from_numpy(drawings(_DRAWINGS, image, seed))
+    windows = nn.functional.unfold(images, _SIDE).transpose(1, 2)
+    chosen = rng.randint(0, windows.shape[1], size=(_DRAWINGS, _SAMPLED // _DRAWINGS))
+    rows = windows.gather(1, torch.from_numpy(chosen)[..., None].expand(-1, -1, windows.shape[2]))
+    rows = _scaled(rows.flatten(0, 1)).double()
+    mean = rows.mean(0)
+    values, vectors = torch.linalg.eigh((rows - mean).T @ (rows - mean) / len(rows))
+    zca = vectors @ torch.diag((values + _RIDGE).rsqrt()) @ vectors.T
+    white = (rows - mean) @ zca
+    order = torch.from_numpy(rng.permutation(len(white)))
+    strong = white[order][white[order].norm(dim=1) > _LEAST_NORM][:patches]
+    words = nn.functional.normalize(strong.repeat(-(-patches // len(strong)), 1)[:patches], dim=1)
+    flipped = words.reshape(-1, image[0], _SIDE, _SIDE).flip(3).flatten(1)
+    weight = torch.cat([words, flipped]) @ zca
+    return weight, -(weight @ mean)
 
 
 class PatchDictionary(ImageFeatures):
@@ -79,23 +101,9 @@ class PatchDictionary(ImageFeatures):
         """Draw, and choose the patches, where that was not done."""
         if self.made:
             return
-        rng = np.random.RandomState(self.seed)
-        images = torch.from_numpy(drawings(_DRAWINGS, self.image, self.seed))
-        windows = nn.functional.unfold(images, _SIDE).transpose(1, 2)
-        chosen = rng.randint(0, windows.shape[1], size=(_DRAWINGS, _SAMPLED // _DRAWINGS))
-        rows = windows.gather(1, torch.from_numpy(chosen)[..., None].expand(-1, -1, windows.shape[2]))
-        rows = _scaled(rows.flatten(0, 1)).double()
-        mean = rows.mean(0)
-        values, vectors = torch.linalg.eigh((rows - mean).T @ (rows - mean) / len(rows))
-        zca = vectors @ torch.diag((values + _RIDGE).rsqrt()) @ vectors.T
-        white = (rows - mean) @ zca
-        order = torch.from_numpy(rng.permutation(len(white)))
-        strong = white[order][white[order].norm(dim=1) > _LEAST_NORM][: self.patches]
-        words = nn.functional.normalize(strong.repeat(-(-self.patches // len(strong)), 1)[: self.patches], dim=1)
-        flipped = words.reshape(-1, self.image[0], _SIDE, _SIDE).flip(3).flatten(1)
-        weight = torch.cat([words, flipped]) @ zca
+        weight, shift = _words(self.image, self.patches, self.seed)
         self.weight.copy_(weight)
-        self.shift.copy_(-(weight @ mean))
+        self.shift.copy_(shift)
         self.made.fill_(True)
 
     def forward(self, rows: Tensor) -> Tensor:

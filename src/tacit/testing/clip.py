@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 
@@ -66,8 +67,14 @@ def released_sum(clip: Clip, inputs: Tensor, targets: Tensor, units: UnitIds | N
         targets: shape (batch, 2).
         units: the user of every record; None where each record is its own unit.
     """
-    total, norms = ClippedSum(small_model(), clip)(product, inputs, targets, units)
+    total, norms = ClippedSum(_examined(), clip)(product, inputs, targets, units)
     return clip.finish(total.flat, len(norms)).double()
+
+
+@functools.cache
+def _examined() -> nn.Module:
+    """Return one model for all sums: what is examined of it holds for any records and clips."""
+    return small_model()
 
 
 def norm(vector: Tensor) -> float:
