@@ -311,7 +311,7 @@ def _with(value, *rows):
         ((torch.zeros(9, 4), torch.zeros(8).long()), r"of equal length; got \[9, 8\]"),
         ((torch.zeros(9, 5), torch.zeros(9).long()), r"shape that the model takes; got \[\(5,\)\]"),
         ((torch.zeros(9, 4), torch.tensor([0, 1, 0, 1, 5, 0, 0, 0, 0])), r"labels in 0\.\.1.*got values .* at row 4"),
-        ((torch.zeros(9, 4), torch.tensor([0, 1, 0, 1, -1, 0, 0, 0, 0])), r"got values of the data .* at row 4"),
+        ((torch.zeros(9, 4), torch.tensor([0, 1, 0, 1, -1, 0, 0, 0, 0])), r"got values of the data, .* at row 4"),
         (([["a", "b", "c", "d"]], [0]), "inputs must be an array of numbers"),
         ((torch.zeros(9, 4), ["yes"] * 9), "targets must be an array of numbers"),
     ],
