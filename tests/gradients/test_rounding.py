@@ -14,11 +14,13 @@ from tacit.accounting import How, Ledger
 from tacit.clipping import BatchMeanClip, FlatClip
 from tacit.errors import UnsupportedModel
 from tacit.gradients import ClippedSum, per_sample_gradients, rounding
+from tacit.gradients.flat_gradient import Buffers
 from tacit.gradients.rounding import (
     DOUBLE_SLACK,
     MOST_UNITS,
     NORM_TERMS,
     SINGLE_SLACKS,
+    Blocks,
     blocks,
     covering,
     norm_slack,
@@ -28,6 +30,7 @@ from tacit.gradients.rounding import (
     slack,
     square_sums,
 )
+from tacit.gradients.rules.linear import OuterProduct
 from tacit.noise import SeededStream
 from tacit.training import fit, release
 from tacit.training.compile import CompiledSum
@@ -371,3 +374,19 @@ def test_no_product_is_made_in_less_than_single_precision(loosen, on_a_device):
     with precise_products():
         assert {each.fp32_precision for each in holders} <= {"ieee", "none"}
     assert [each.fp32_precision for each in holders] == before
+
+
+@pytest.mark.parametrize("slack", [2.0**-8, 2.0**-12])
+def test_equal_blocks_take_no_more_roundings_than_those_that_they_replace(slack):
+    for units in (*range(400), 999, 1024, 4095):
+        chosen = blocks(units, max(units, 1), torch.float32, slack)
+        parts = chosen.equal_parts(units)
+        assert not parts or units % parts == 0
+        assert not parts or units // parts + parts <= chosen.rows + max(1, units / chosen.rows)
+
+
+def test_no_record_adds_nothing():
+    empty = OuterProduct("weight", torch.zeros(0, 3), torch.zeros(0, 4), Buffers())
+    total = torch.zeros(3, 4)
+    empty.add_in_blocks(total, torch.zeros(0), Blocks(10, torch.float32, 1))
+    assert not total.any()

@@ -80,10 +80,10 @@ class Blocks:
         """Number of equal parts of `count` units with no more roundings than blocks of `rows`; 0 where there is none.
 
         Example:
-            >>> [Blocks(117, torch.float32, 1).equal_parts(units) for units in (100, 256, 263)]
-            [1, 4, 0]
+            >>> [Blocks(117, torch.float32, 1).equal_parts(units) for units in (0, 100, 256, 263)]
+            [1, 1, 4, 0]
         """
-        least, most = -(-count // self.rows), self.rows + count / self.rows
+        least, most = max(1, -(-count // self.rows)), self.rows + count / self.rows
         allowed = (parts for parts in range(least, 2 * least + 1) if count // parts + parts <= most)
         return next((parts for parts in allowed if count % parts == 0), 0)
 

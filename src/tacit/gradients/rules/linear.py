@@ -65,9 +65,9 @@ class OuterProduct(PerSampleGradients):
         left, right = self.weighted(factors, gradient_sum.dtype)
         count = len(factors)
         equal = blocks.equal_parts(count)
-        if equal and (equal == 1 or equal * gradient_sum.numel() <= _JOINT_VALUES):
+        if equal > 1 and equal * gradient_sum.numel() <= _JOINT_VALUES:
             by_block = torch.bmm(left.unflatten(1, (equal, -1)).transpose(0, 1), right.unflatten(0, (equal, -1)))
-            gradient_sum += by_block.sum(0) if equal > 1 else by_block[0]
+            gradient_sum += by_block.sum(0)
             return
         if recording():
             for start in range(0, count, blocks.rows):
