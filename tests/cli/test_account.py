@@ -94,7 +94,7 @@ def test_the_table_names_relation_unit_and_sampling(capsys):
     ledger = Ledger.of(Laplace(1.0))
     for question, heading in (({"delta": 0.1}, "proven lower epsilon"), ({"epsilon": 1.0}, "proven lower delta")):
         found = account(ledger, **question, accountants=["pld"])
-        assert heading in [column.header for column in account_table(found, ledger).columns]
+        assert heading in [str(column.header) for column in account_table(found, ledger).columns]
 
 
 def test_exactly_one_source_is_named(capsys, tmp_path):

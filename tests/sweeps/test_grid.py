@@ -94,7 +94,7 @@ def test_a_sweep_from_the_command_line_runs_once_and_is_listed(tmp_path, capsys)
     assert {"pld", "clt"} <= set(accountants)
     assert all(first[0][f"standing.{name}"] for name in accountants)
     best = {name: first[0][f"guarantee.{name}"] for name in ("accountant", "standing", "relation", "delta", "epsilon")}
-    assert list(best.values()) == ["pld", "proven", "add_remove", 1e-4, first[0]["epsilon.pld"]]
+    assert list(best.values()) == ["pld", "proven", "zero_out", 1e-4, first[0]["epsilon.pld"]]
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out) == first
     assert main(["results", str(store), "--json", "--export", str(tmp_path / "r.csv")]) == 0

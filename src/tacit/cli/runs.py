@@ -128,18 +128,10 @@ def clean(
 
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:
-    from tacit.reports.tables import pairs_table, plain_table
+    from tacit.reports.tables import rows_table
 
     console = screen()
-    kept = [{name: value for name, value in row.items() if value is not None} for row in rows]
-    table = plain_table(kept)
-    width = sum(2 + max(len(str(column.header)), 8) for column in table.columns)
-    if width <= console.width:
-        console.print(table)
-        return
-    for row in kept:
-        console.print(pairs_table(row))
-        console.print()
+    console.print(rows_table(rows, width=console.width))
 
 
 def card_command(

@@ -11,6 +11,7 @@ from tacit.audit import Finding, Report
 from tacit.reports import words
 from tacit.reports.card import environment, said_of_figures
 from tacit.reports.plots import detections_svg, errors_svg
+from tacit.reports.tables import plain_table
 from tacit.serialization import json_text, plain_values, write_bytes
 
 if TYPE_CHECKING:
@@ -19,42 +20,34 @@ if TYPE_CHECKING:
 
 def finding_table(findings: Sequence[Finding]) -> Table:
     """Lower bounds on epsilon by estimators that give no point, and in the caption what each rests on."""
-    from rich.table import Table
-    from rich.text import Text
-
-    caption = Text("\n".join(f"{found.estimator}: valid when {found.valid_when}" for found in findings), style="dim")
-    table = Table(box=None, caption=caption, caption_justify="left")
-    for heading in ("attack", "bounds by"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("epsilon at least", "mu at least", "mu it could have found (Gaussian DP)"):
-        table.add_column(heading, justify="right", overflow="fold")
-    for found in findings:
-        numbers = (words.downward(found.epsilon_lower, 3), words.downward(found.mu_lower, 3))
-        table.add_row(
-            Text(found.attack),
-            found.estimator,
-            *numbers,
-            words.upward(found.detectable_mu, 3),
-        )
-    return table
+    named = ("attack", "bounds by")
+    rows = [
+        {
+            "attack": found.attack,
+            "bounds by": found.estimator,
+            "epsilon at least": words.downward(found.epsilon_lower, 3),
+            "mu at least": words.downward(found.mu_lower, 3),
+            "mu it could have found (Gaussian DP)": words.upward(found.detectable_mu, 3),
+        }
+        for found in findings
+    ]
+    said = "\n".join(f"{found.estimator}: valid when {found.valid_when}" for found in findings)
+    return plain_table(rows, numbers=[name for name in rows[0] if name not in named], caption=said)
 
 
 def overlap_table(name: str, rows: Sequence[Overlap]) -> Table:
     """Members and non-members flagged in at least k runs, beside the share expected by chance."""
-    from rich.table import Table
-
-    table = Table("runs", title=name, box=None, title_justify="left")
-    for heading in ("members", "non-members", "PPV", "share by chance"):
-        table.add_column(heading, justify="right", overflow="fold")
-    for row in rows:
-        table.add_row(
-            f">= {row.runs}",
-            f"{row.members:,}",
-            f"{row.non_members:,}",
-            words.nearest(row.ppv, 3),
-            words.nearest(row.chance, 3),
-        )
-    return table
+    told = [
+        {
+            "runs": f">= {row.runs}",
+            "members": f"{row.members:,}",
+            "non-members": f"{row.non_members:,}",
+            "PPV": words.nearest(row.ppv, 3),
+            "share by chance": words.nearest(row.chance, 3),
+        }
+        for row in rows
+    ]
+    return plain_table(told, title=name, numbers=list(told[0])[1:])
 
 
 def audited_sentence(report: Report) -> str:

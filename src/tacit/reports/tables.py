@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tacit import check
 from tacit.accounting import Account, Ledger
@@ -13,6 +13,7 @@ from tacit.reports import words
 from tacit.standing import Standing
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
@@ -36,107 +37,129 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
         group: how many of its units neighbours are apart.
         word: of a received run, what stands where the standing of a bound would.
     """
-    from rich.text import Text
-
-    refusals = [f"{name} does not apply: {why}" for name, why in account.refused]
-    told = ("",) if ledger is None else (words.rests_on(ledger, word), words.rounding_of(ledger))
-    ground = [line for line in told if line]
-    judged = [words.checked(account.checked.row())] if account.checked else []
-    said = [] if word else [words.NOT_A_BOUND]
-    caption = Text("\n".join([*judged, *ground, *said, *refusals]), style="dim")
-    table = _folding("accountant", caption=caption, caption_justify="left")
-    table.add_column("standing", overflow="fold", min_width=8)
-    if ledger is not None:
-        table.title, table.title_justify = (
-            Text(f"{words.of_what(ledger)}\n{words.neighbourhood(ledger, group)}"),
-            "left",
-        )
     of_delta = any(result.delta_lower is not None for result in account.results)
-    lower_heading = f"{'' if word else 'proven '}lower {'delta' if of_delta else 'epsilon'}"
-    for heading in ("epsilon", lower_heading, "delta", "mu", "advantage"):
-        table.add_column(heading, justify="right", overflow="fold")
+    lower = f"{'' if word else 'proven '}lower {'delta' if of_delta else 'epsilon'}"
+    rows = []
     for result in account.results:
         standing = result.tradeoff.standing
-        numbers = [words.leakage(value, standing) for value in (result.epsilon, result.mu, result.advantage)]
         known = result.epsilon_lower if result.epsilon_lower is not None else result.delta_lower
-        lower, delta = words.downward(known), words.leakage(result.delta, standing)
-        label = Text(word) if word and result.is_bound else Text(standing.value, style=STYLES[standing])
-        table.add_row(Text(result.tradeoff.source), label, numbers[0], lower, delta, *numbers[1:])
-    return table
+        rows.append(
+            {
+                "accountant": result.tradeoff.source,
+                "standing": word if word and result.is_bound else _label(standing),
+                "epsilon": words.leakage(result.epsilon, standing),
+                lower: words.downward(known),
+                "delta": words.leakage(result.delta, standing),
+                "mu": words.leakage(result.mu, standing),
+                "advantage": words.leakage(result.advantage, standing),
+            }
+        )
+    said = [words.checked(account.checked.row())] if account.checked else []
+    said += [] if ledger is None else filter(None, (words.rests_on(ledger, word), words.rounding_of(ledger)))
+    said += [] if word else [words.NOT_A_BOUND]
+    said += [f"{name} does not apply: {why}" for name, why in account.refused]
+    title = "" if ledger is None else f"{words.of_what(ledger)}\n{words.neighbourhood(ledger, group)}"
+    numbers = ("epsilon", lower, "delta", "mu", "advantage")
+    headings = ("accountant", "standing", *numbers)
+    return plain_table(rows, headings=headings, numbers=numbers, title=title, caption="\n".join(said))
 
 
-def _folding(*headings: str, **options: Any) -> Table:
-    """A table whose cells fold where the terminal is narrow: nothing in them is cut."""
-    from rich.table import Table
+def _label(standing: str) -> Text:
+    from rich.text import Text
 
-    table = Table(box=None, **options)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
+    return Text(str(standing), style=STYLES.get(standing, ""))
 
 
 def facts_table(ledger: Ledger, word: str = "") -> Table:
     """What the guarantee of a run rests on: verified facts, then declared, then assumed; a received run has `word`."""
-    from rich.text import Text
-
-    table = _folding("kind", "what must hold", "how it is known")
-    for kind, what, known in words.fact_rows(ledger.facts):
-        table.add_row(word or kind, Text(what), Text(known))
-    return table
+    headings = ("kind", "what must hold", "how it is known")
+    rows = [dict(zip(headings, row, strict=True)) for row in words.fact_rows(ledger.facts)]
+    return plain_table([row | {"kind": word or row["kind"]} for row in rows], headings=headings)
 
 
 def audit_table(audits: Sequence[AuditResult]) -> Table:
     """Each attack's result, its lower bounds, and the least epsilon that it could detect."""
-    from rich.text import Text
-
-    table = _folding("attack", "bounds by", "confidence")
-    for heading in ("advantage", "ppv", "epsilon at least", "mu at least", "detects epsilon (Gaussian DP)"):
-        table.add_column(heading, justify="right", overflow="fold")
-    for audit in audits:
-        table.add_row(
-            Text(audit.attack),
-            audit.estimator,
-            f"{audit.confidence:g}",
-            words.nearest(audit.advantage, 3),
-            words.nearest(audit.ppv, 3),
-            words.downward(audit.epsilon_lower, 3),
-            words.downward(audit.mu_lower, 3),
-            words.upward(audit.detectable_epsilon, 3),
-        )
-    return table
+    named = ("attack", "bounds by", "confidence")
+    rows = [
+        {
+            "attack": audit.attack,
+            "bounds by": audit.estimator,
+            "confidence": f"{audit.confidence:g}",
+            "advantage": words.nearest(audit.advantage, 3),
+            "ppv": words.nearest(audit.ppv, 3),
+            "epsilon at least": words.downward(audit.epsilon_lower, 3),
+            "mu at least": words.downward(audit.mu_lower, 3),
+            "detects epsilon (Gaussian DP)": words.upward(audit.detectable_epsilon, 3),
+        }
+        for audit in audits
+    ]
+    return plain_table(rows, headings=named, numbers=[name for row in rows for name in row if name not in named])
 
 
-def plain_table(rows: Sequence[Mapping[str, object]]) -> Table:
-    """Rows of plain values, one column for every key that any of them has."""
+def plain_table(
+    rows: Sequence[Mapping[str, object]],
+    *,
+    headings: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    title: str = "",
+    caption: str = "",
+) -> Table:
+    """One column for every key that a row has; cells fold where the terminal is narrow, and nothing in them is cut.
+
+    Args:
+        rows: plain values or `rich.text.Text` by heading.
+        headings: columns that come first, also where no row has them.
+        numbers: headings of columns that end at the right.
+        title: above the table.
+        caption: below it.
+    """
     from rich.table import Table
     from rich.text import Text
 
-    headings = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(box=None)
-    for heading in headings:
-        table.add_column(Text(heading), overflow="fold")
+    names = list(dict.fromkeys([*headings, *(name for row in rows for name in row)]))
+    table = Table(box=None, title=Text(title) if title else None, title_justify="left", caption_justify="left")
+    table.caption = Text(caption, style="dim") if caption else None
+    for name in names:
+        table.add_column(Text(name), overflow="fold", justify="right" if name in numbers else "left")
     for row in rows:
-        table.add_row(*(Text(words.setting(row[key]) if row.get(key) is not None else "–") for key in headings))
+        cells = (row.get(name) for name in names)
+        table.add_row(*(cell if isinstance(cell, Text) else Text(words.setting(cell)) for cell in cells))
     return table
 
 
 def pairs_table(values: Mapping[str, object]) -> Table:
     """Names and values, one line each; values that are not there are left out."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False)
-    table.add_column(style="bold", overflow="fold")
-    table.add_column(overflow="fold")
-    for name, value in values.items():
-        if value is not None:
-            table.add_row(Text(name), Text(words.setting(value)))
+    rows = [{"name": name, "value": value} for name, value in values.items() if value is not None]
+    table = plain_table(rows)
+    table.show_header = False
+    for column in table.columns[:1]:
+        column.style = "bold"
     return table
 
 
-Row = Mapping[str, object]
-Cells = Mapping[str, "Text"]
-_GAP, _LONGEST = 2, 40
+def rows_table(
+    rows: Sequence[Mapping[str, object]], *, width: int, title: str = "", caption: str = ""
+) -> Table | Group:
+    """A column for each name or, where `width` characters are too few for all headings, a line for each value.
+
+    Args:
+        rows: as `plain_table` takes them; values that are not there are left out.
+        width: of the screen, in characters.
+        title: above them.
+        caption: below them.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    kept = [{name: value for name, value in row.items() if value is not None} for row in rows]
+    table = plain_table(kept, title=title, caption=caption)
+    if sum(2 + max(len(str(column.header)), _LEAST) for column in table.columns) <= width:
+        return table
+    parts = [part for row in kept for part in (pairs_table(row), "")]
+    return Group(*([Text(title)] if title else []), *parts, *([Text(caption, style="dim")] if caption else []))
+
+
+_LEAST = 8  # characters of a column
 _OF_A_RUN = {"measure"} | {
     f"guarantee.{name}" for name in ("epsilon", "accountant", "standing", "delta", "relation", "unit", "unsafe")
 }
@@ -144,10 +167,10 @@ _ONE_OF_MANY = "epsilon: the smallest of the best standing. --json has every acc
 _UNKNOWN = "Values as their function gave them, without standing; `tacit reproduce` prints the papers' with theirs."
 
 
-def sweep_table(title: str, settings: Sequence[Row], values: Sequence[Row], *, width: int) -> Table:
+def sweep_table(
+    title: str, settings: Sequence[Mapping[str, object]], values: Sequence[Mapping[str, object]], *, width: int
+) -> Table | Group:
     """One row a run: `settings` and, of a training run, its test result and best guarantee; else all of `values`.
-
-    Where the columns are wider than `width`, the settings share one, then the values too; no heading is cut.
 
     Args:
         title: of the table.
@@ -155,38 +178,13 @@ def sweep_table(title: str, settings: Sequence[Row], values: Sequence[Row], *, w
         values: results of each run, by name; as many as `settings`.
         width: of the screen, in characters.
     """
-    from rich.table import Table
-    from rich.text import Text
-
     trained = all(row.keys() >= _OF_A_RUN for row in values)
-    left, right = [_cells(row) for row in settings], [_trained(row) if trained else _cells(row) for row in values]
-    narrow = _shared("settings", left)
-    layouts = [_joined(left, right), _joined(narrow, right)]
-    if not trained:
-        layouts.append(_joined(narrow, _shared("values", right)))
-    rows = next((layout for layout in layouts if _width(layout) <= width), layouts[-1])
-    caption = Text("\n".join(_notes(values) if trained else [_UNKNOWN]), style="dim")
-    table = Table(box=None, padding=(0, _GAP, 0, 0), title=Text(title), caption=caption)
-    table.title_justify = table.caption_justify = "left"
-    headings = _headings(rows)
-    for heading in headings:
-        table.add_column(Text(heading), overflow="fold")
-    for row in rows:
-        table.add_row(*(row.get(heading, "–") for heading in headings))
-    return table
+    rows = [{**one, **(_trained(other) if trained else other)} for one, other in zip(settings, values, strict=True)]
+    caption = "\n".join(_notes(values)) if trained else _UNKNOWN
+    return rows_table(rows, width=width, title=title, caption=caption)
 
 
-def _cells(row: Row) -> Cells:
-    from rich.text import Text
-
-    return {name: Text(_shortened(words.setting(value))) for name, value in row.items()}
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-def _trained(row: Row) -> Cells:
+def _trained(row: Mapping[str, object]) -> dict[str, object]:
     """The cells of a training run; its bound is rounded to the safe side."""
     from rich.text import Text
 
@@ -194,51 +192,23 @@ def _trained(row: Row) -> Cells:
     test, epsilon, measure = row.get("metrics.test"), given["epsilon"], str(row["measure"])
     named = given["standing"]
     standing = "" if named is None else check.choice("standing", named, [*Standing, "stated"])
-    label = Text(standing or "none", style=STYLES.get(standing, ""))
-    bound = words.leakage(epsilon, standing) if isinstance(epsilon, int | float) and standing else "–"
-    unit = "" if given["unit"] == "record" else f"\nof one {given['unit']}"
+    label = _label(standing or "none")
     return {
-        "test": Text(words.measured(test, measure) if isinstance(test, int | float) else "–"),
-        "epsilon": Text(bound),
+        "test": words.measured(test, measure) if isinstance(test, int | float) else "–",
+        "epsilon": words.leakage(epsilon, standing) if isinstance(epsilon, int | float) and standing else "–",
         "standing": label + Text("\nunsafe", style="bold red") if _switches(row) else label,
-        "accountant": Text(words.setting(given["accountant"])),
-        "relation": Text(f"{given['relation']}{unit}"),
-        "delta": Text(words.setting(given["delta"])),
+        "accountant": words.setting(given["accountant"]),
+        "relation": f"{given['relation']}" + ("" if given["unit"] == "record" else f"\nof one {given['unit']}"),
+        "delta": words.setting(given["delta"]),
     }
 
 
-def _switches(row: Row) -> list[str]:
+def _switches(row: Mapping[str, object]) -> list[str]:
     return json.loads(str(row["guarantee.unsafe"]))
 
 
-def _notes(values: Sequence[Row]) -> list[str]:
+def _notes(values: Sequence[Mapping[str, object]]) -> list[str]:
     bounds = all(row["guarantee.standing"] == Standing.PROVEN for row in values)
     switches = ", ".join(sorted({switch for row in values for switch in _switches(row)}))
     notes = [words.OUTSIDE, _ONE_OF_MANY]
     return [*notes, *([] if bounds else [words.NOT_A_BOUND]), *([f"unsafe: {switches}"] if switches else [])]
-
-
-def _shared(heading: str, rows: Sequence[Cells]) -> list[Cells]:
-    """The cells of each row in one, a line for each."""
-    from rich.text import Text
-
-    lines = [Text("\n").join(Text(f"{name} ") + cell for name, cell in row.items()) for row in rows]
-    return [{heading: line} if row else {} for line, row in zip(lines, rows, strict=True)]
-
-
-def _joined(left: Sequence[Cells], right: Sequence[Cells]) -> list[Cells]:
-    return [{**first, **second} for first, second in zip(left, right, strict=True)]
-
-
-def _headings(rows: Sequence[Cells]) -> list[str]:
-    return list(dict.fromkeys(heading for row in rows for heading in row))
-
-
-def _width(rows: Sequence[Cells]) -> int:
-    from rich.cells import cell_len
-
-    lines = {
-        heading: [heading, *(line for row in rows if heading in row for line in row[heading].plain.split("\n"))]
-        for heading in _headings(rows)
-    }
-    return sum(max(map(cell_len, each)) + _GAP for each in lines.values())
