@@ -181,7 +181,7 @@ def profile(steps):
 def above(stated, own):
     """The word for an upper bound."""
     stated = math.inf if stated == "inf" else stated
-    return VALID if abs(stated - own) <= NEAR * max(abs(stated), abs(own)) else LOOSE if stated > own else WRONG
+    return VALID if math.isclose(stated, own, rel_tol=NEAR) else LOOSE if stated > own else WRONG
 
 
 def numbers(stated, ledger):

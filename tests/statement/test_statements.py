@@ -133,6 +133,17 @@ def test_a_tighter_bound_is_contradicted_and_a_looser_one_is_not_tight(name, key
     assert verdict(sealed(changed(table, path, value * (1 + 1e-9)), key), key) is Verdict.VALID
 
 
+def test_infinity_is_near_no_number(key):
+    table = statement(Subject("people"), run_of(Gaussian(4.0)), deltas=[0.0])
+    first = table["guarantee"]["at"][0]
+    assert first["epsilon"] == first["epsilon_lower"] == "inf"
+    assert verdict(sealed(table, key), key) is Verdict.VALID
+    first["epsilon_lower"] = 3.0
+    assert verdict(sealed(table, key), key) is Verdict.NOT_TIGHT
+    first["epsilon"] = 5.0
+    assert verdict(sealed(table, key), key) is Verdict.CONTRADICTED
+
+
 def test_a_measured_bound_above_the_claim_is_contradicted(key):
     ledger = LEDGERS["gaussian"]()
     table = statement(Subject("people"), ledger, audits=[AUDIT | {"epsilon_lower": 3.0}])

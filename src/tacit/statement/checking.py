@@ -143,13 +143,16 @@ def _within(seconds: float) -> Iterator[None]:
 
 def _signature(envelope: Envelope) -> Finding:
     if not envelope.is_signed:
-        return Finding(
-            "signature", Verdict.CONTRADICTED, "The signature is not that of the key that the statement names."
-        )
+        return _judged("signature", False, "The signature is not that of the key that the statement names.")
     if not envelope.is_canonical:
-        return Finding("signature", Verdict.CONTRADICTED, "The payload is not in canonical JSON.")
+        return _judged("signature", False, "The payload is not in canonical JSON.")
     says = f"Signed by key {envelope.fingerprint[:16]}. A signature says who said this, not that the code ran."
-    return Finding("signature", Verdict.VALID, says)
+    return _judged("signature", True, says)
+
+
+def _judged(field: str, holds: bool, says: str, otherwise: str = "") -> Finding:
+    """`says`, or `otherwise` where the field does not hold."""
+    return Finding(field, Verdict.VALID if holds else Verdict.CONTRADICTED, says if holds else otherwise or says)
 
 
 def _author(envelope: Envelope, wanted: str) -> Finding:
@@ -159,10 +162,8 @@ def _author(envelope: Envelope, wanted: str) -> Finding:
         return Finding("author", Verdict.NOT_CHECKABLE, says)
     if wanted:
         same = len(wanted) >= 16 and envelope.fingerprint.startswith(wanted)
-        says = (
-            "The author's key is the one that was asked for." if same else "The author's key is another than asked for."
-        )
-        return Finding("author", Verdict.VALID if same else Verdict.CONTRADICTED, says)
+        says = "The author's key is the one that was asked for."
+        return _judged("author", same, says, "The author's key is another than asked for.")
     if trusted is not None:
         return Finding("author", Verdict.VALID, f"The key is trusted as that of {trusted.name}.")
     if _is_own(envelope.key):
@@ -190,8 +191,7 @@ def _contents(payload: dict[str, Any], slow: bool) -> Iterator[Finding]:
         yield Finding("mechanism", Verdict.CONTRADICTED, "The ledger states more, or other, than it says of itself.")
     facts = [{name: fact.spec()[name] for name in ("id", "how", "says")} for fact in ledger.facts]
     same = facts == payload["facts"]
-    says = "They are those of the ledger." if same else "They are not those of the ledger."
-    yield Finding("facts", Verdict.VALID if same else Verdict.CONTRADICTED, says)
+    yield _judged("facts", same, "They are those of the ledger.", "They are not those of the ledger.")
     yield from _numbers(payload["guarantee"], ledger, slow)
 
 
@@ -214,39 +214,27 @@ def _numbers(stated: dict[str, Any], ledger: Ledger, slow: bool) -> Iterator[Fin
         yield Finding("guarantee", Verdict.CONTRADICTED, str(error))
         return
     for name in ("relation", "unit", "scope", "standing", "accountant"):
-        same = own[name] == stated[name]
-        yield Finding(f"guarantee.{name}", Verdict.VALID if same else Verdict.CONTRADICTED, f"Recomputed: {own[name]}.")
+        yield _judged(f"guarantee.{name}", own[name] == stated[name], f"Recomputed: {own[name]}.")
     for number, (row, mine) in enumerate(zip(stated["at"], own["at"], strict=True)):
         place = f"guarantee.at[{number}]"
-        yield _upper(f"{place}.epsilon", row["epsilon"], mine["epsilon"])
-        yield _lower(f"{place}.epsilon_lower", row["epsilon_lower"], mine["epsilon_lower"])
+        yield _bound(f"{place}.epsilon", row["epsilon"], mine["epsilon"], upper=True)
+        yield _bound(f"{place}.epsilon_lower", row["epsilon_lower"], mine["epsilon_lower"], upper=False)
     for number, (row, mine) in enumerate(zip(stated["tradeoff"], own["tradeoff"], strict=True)):
         if row["epsilon"] != mine["epsilon"]:
             place, says = f"guarantee.tradeoff[{number}].epsilon", f"Stated: {row['epsilon']:.9g}; "
             yield Finding(place, Verdict.CONTRADICTED, f"{says}recomputed: {mine['epsilon']:.9g}.")
-        yield _upper(f"guarantee.tradeoff[{number}].delta", row["delta"], mine["delta"])
+        yield _bound(f"guarantee.tradeoff[{number}].delta", row["delta"], mine["delta"], upper=True)
 
 
-def _upper(place: str, stated: object, own: float) -> Finding:
-    """An upper bound: a larger one is not tight, a smaller one contradicts."""
-    number = _number(stated)
-    if close(number, own):
-        return Finding(place, Verdict.VALID, f"Recomputed: {own:.9g}.")
-    verdict = Verdict.NOT_TIGHT if number > own else Verdict.CONTRADICTED
-    return Finding(place, verdict, f"Stated: {number:.9g}; recomputed: {own:.9g}.")
-
-
-def _lower(place: str, stated: object, own: float | None) -> Finding:
-    """A lower bound: a smaller one, or none, is not tight; a larger one contradicts."""
+def _bound(place: str, stated: object, own: float | None, *, upper: bool) -> Finding:
+    """A looser bound, or no lower one, is not tight; a tighter one contradicts."""
     if stated is None or own is None:
-        verdict = Verdict.VALID if own is None and stated is None else Verdict.NOT_TIGHT
-        return Finding(
-            place, verdict if own is not None or stated is None else Verdict.CONTRADICTED, f"Recomputed: {own}."
-        )
+        verdict = Verdict.CONTRADICTED if own is None else Verdict.NOT_TIGHT
+        return Finding(place, Verdict.VALID if stated is own else verdict, f"Recomputed: {own}.")
     number = _number(stated)
     if close(number, own):
         return Finding(place, Verdict.VALID, f"Recomputed: {own:.9g}.")
-    verdict = Verdict.NOT_TIGHT if number < own else Verdict.CONTRADICTED
+    verdict = Verdict.NOT_TIGHT if (number > own) is upper else Verdict.CONTRADICTED
     return Finding(place, verdict, f"Stated: {number:.9g}; recomputed: {own:.9g}.")
 
 
@@ -260,27 +248,23 @@ def _evidence(payload: dict[str, Any]) -> Iterator[Finding]:
     for number, row in enumerate(rows):
         found, delta = row["epsilon_lower"], row["delta"]
         above = [claim for claim in claims if None not in (found, delta) and claim["delta"] <= delta]
-        place = f"evidence.audits[{number}]"
-        if any(_number(found) > _number(claim["epsilon"]) for claim in above):
-            yield Finding(place, Verdict.CONTRADICTED, f"The attack {row['attack']!r} found more than is claimed.")
-        else:
-            yield Finding(place, Verdict.VALID, f"The attack {row['attack']!r} is compatible with the claim.")
+        less = all(_number(found) <= _number(claim["epsilon"]) for claim in above)
+        says = f"The attack {row['attack']!r} is compatible with the claim."
+        more = f"The attack {row['attack']!r} found more than is claimed."
+        yield _judged(f"evidence.audits[{number}]", less, says, more)
     checked = payload["evidence"]["checked"]
     if checked is not None:
         refuted = checked["verdict"] == "refuted"
-        says = f"Ball arithmetic: {checked['verdict']}."
-        yield Finding("evidence.checked", Verdict.CONTRADICTED if refuted else Verdict.VALID, says)
+        yield _judged("evidence.checked", not refuted, f"Ball arithmetic: {checked['verdict']}.")
 
 
 def _digests(payload: dict[str, Any], model: Path | None) -> Iterator[Finding]:
     stated = payload["digests"]
     same = stated["ledger"] == payload["mechanism"].get("hash")
-    says = "It is that of the chain." if same else "It is not that of the chain."
-    yield Finding("digests.ledger", Verdict.VALID if same else Verdict.CONTRADICTED, says)
+    yield _judged("digests.ledger", same, "It is that of the chain.", "It is not that of the chain.")
     if model is not None:
         same = _digest_of(model) == stated["model"]
-        says = "The file is the model of the statement." if same else "The file is another model."
-        yield Finding("digests.model", Verdict.VALID if same else Verdict.CONTRADICTED, says)
+        yield _judged("digests.model", same, "The file is the model of the statement.", "The file is another model.")
     software = payload["software"]
     if software["tacit"] == tacit.__version__:
         same = software["package"] == package_digest()

@@ -132,8 +132,8 @@ def guarantee(ledger: Ledger, deltas: Sequence[float], stated: Sequence[float] =
 
 
 def close(first: float, second: float) -> bool:
-    """Whether two numbers are taken as equal."""
-    return first == second or abs(first - second) <= TOLERANCE * max(abs(first), abs(second))
+    """Whether two numbers are taken as equal; infinity equals itself alone."""
+    return math.isclose(first, second, rel_tol=TOLERANCE)
 
 
 def software() -> dict[str, str]:

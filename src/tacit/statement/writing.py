@@ -23,7 +23,6 @@ from tacit.statement.subject import SeenStatements, Subject, subject_id
 
 FORMS = ("nist", "registry")
 """Public forms of a statement."""
-_UNKNOWN = "not stated"
 _UNCHECKED = ("declared", "assumed")
 
 
@@ -115,7 +114,7 @@ def public_form(payload: Mapping[str, Any], form: str) -> dict[str, Any]:
     guarantee, mechanisms = payload["guarantee"], payload["mechanism"]["mechanisms"]
     stated, first = _stated(payload), guarantee["at"][0]
     if form == "nist":
-        return nist_claims(stated, standing=guarantee["standing"], unknown=_UNKNOWN)
+        return nist_claims(stated, standing=guarantee["standing"])
     numbers = {"epsilon": first["epsilon"], "delta": first["delta"]}
     return registry_fields(stated, unit=guarantee["unit"], many=len(mechanisms) > 1, **numbers)
 
