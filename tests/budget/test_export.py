@@ -113,7 +113,7 @@ def test_claims_stand_under_the_components_of_the_publication_from_the_top_down(
 
 
 def test_a_fact_that_the_forms_do_not_have_is_refused():
-    for form, given in ((nist_claims, {"standing": "proven", "unknown": "?"}), (registry_fields, NUMBERS)):
+    for form, given in ((nist_claims, {"standing": "proven"}), (registry_fields, NUMBERS)):
         with pytest.raises(InvalidInput):
             form({"name": Stated("patients"), "composer": Stated("")}, **given)
 
@@ -125,7 +125,7 @@ def test_every_fact_has_its_place_in_both_forms():
     stated = {name: Stated(f"the {name}") for name in FORMS}
     assert not list(wrong(registry_fields(stated, **NUMBERS), FIELDS))
     fields = registry_fields(stated, **NUMBERS)["deployment"]
-    claims = {row["claim"]: row["value"] for row in nist_claims(stated, standing="proven", unknown="?")["claims"]}
+    claims = {row["claim"]: row["value"] for row in nist_claims(stated, standing="proven")["claims"]}
     for name, (_, claim, place) in FORMS.items():
         assert claim or place
         assert not claim or claims[claim] == f"the {name}"

@@ -64,17 +64,17 @@ class Stated:
     is_open: bool = False
 
 
+_UNKNOWN = "not stated"
 TRUST = Stated("central: the curator sees the records", "package")
 TIMING = Stated("timing is outside of every theorem", is_open=True)
 
 
-def nist_claims(stated: Mapping[str, Stated], *, standing: str, unknown: str) -> dict[str, Any]:
+def nist_claims(stated: Mapping[str, Stated], *, standing: str) -> dict[str, Any]:
     """The claims of a guarantee under the components of NIST SP 800-226, from its parameters down to data collection.
 
     Args:
         stated: by the names of `FORMS`; what is missing is open.
         standing: of the guarantee.
-        unknown: what stands where nothing is stated.
 
     Raises:
         InvalidInput: a name is none of `FORMS`.
@@ -90,7 +90,7 @@ def nist_claims(stated: Mapping[str, Stated], *, standing: str, unknown: str) ->
         if component:
             fact = stated.get(name, Stated(""))
             place = {"component": component, "section": COMPONENTS[component], "claim": claim}
-            said = {"value": fact.value or unknown, "evidence": fact.evidence, "standing": standing}
+            said = {"value": fact.value or _UNKNOWN, "evidence": fact.evidence, "standing": standing}
             rows.append(place | said | {"open": fact.is_open or not fact.value})
     return {"dataset": stated["name"].value, "claims": rows}
 

@@ -136,23 +136,23 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 
 def card_command(
     run: Annotated[Path, typer.Argument(help="Folder of a finished `tacit train`, or its card.json.", metavar="RUN")],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write FILE.md or FILE.json (claims of NIST SP 800-226); to file the page, print it."),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Markdown file to write; printed by default.")] = None,
 ) -> None:
     """Export the card of RUN; without --out print it as Markdown."""
-    from tacit.reports import card_markdown, export_card
+    from tacit import check
+    from tacit.reports import card_markdown
     from tacit.runs.open_run import open_run
     from tacit.runs.run_signature import CARD
 
     opened = open_run(run if run.is_dir() or run.name != CARD else run.parent)
     opened.needs(CARD)
-    table, reserve = opened.card, opened.reserve.replace("This run", "This card", 1)
+    text = card_markdown(opened.card, reserve=opened.reserve.replace("This run", "This card", 1))
     if out is None:
-        print(card_markdown(table, reserve=reserve))
+        print(text)
     else:
-        typer.echo(str(export_card(table, out, reserve=reserve)), err=True)
+        check.choice("ending of the exported file", out.suffix.lower(), [".md"])
+        write_text(out, text)
+        typer.echo(str(out), err=True)
 
 
 def predict_command(

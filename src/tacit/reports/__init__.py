@@ -2,7 +2,7 @@
 
 from tacit.reports.audit_page import audit_files, audit_table_of, write_audit
 from tacit.reports.card import Card, card_table, coarse_seconds, write_card
-from tacit.reports.exports import card_claims, card_markdown, export_card
+from tacit.reports.exports import card_markdown
 from tacit.reports.tables import account_table, audit_table, facts_table, plain_table, sweep_table
 
 __all__ = [
@@ -11,11 +11,9 @@ __all__ = [
     "audit_files",
     "audit_table",
     "audit_table_of",
-    "card_claims",
     "card_markdown",
     "card_table",
     "coarse_seconds",
-    "export_card",
     "facts_table",
     "plain_table",
     "sweep_table",

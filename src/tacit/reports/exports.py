@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.budget.forms import TIMING, TRUST, Stated, nist_claims
 from tacit.relation import unit_in_words
 from tacit.reports import words
-from tacit.serialization import json_text, write_text
 from tacit.standing import Standing
 from tacit.statement.subject import filed
 
-FORMS = {".md": "Markdown", ".json": "claims of NIST SP 800-226"}
-"""Ending of an exported file -> what it holds."""
 _STANDINGS = [*(standing.value for standing in Standing), "stated", "consistent"]
 _UNKNOWN = "not stated on the card"
 _NUMBERS = ("epsilon", "epsilon_lower", "delta", "mu", "advantage")
@@ -34,23 +29,6 @@ Table = Mapping[str, Any]
 """The content of a `card.json`."""
 
 
-def export_card(table: Table, path: str | Path, *, reserve: str = "") -> Path:
-    """Write the card to `path` in the form that its ending names (`FORMS`), atomically; returns the path.
-
-    `reserve` stands beside the guarantee, where nobody vouches for the file of the card.
-
-    Raises:
-        InvalidInput: the ending is another, or the table is no card.
-    """
-    path = Path(path)
-    ending = check.choice("ending of the exported file", path.suffix.lower(), FORMS)
-    if ending == ".md":
-        write_text(path, card_markdown(table, reserve=reserve))
-    else:
-        write_text(path, json_text(card_claims(table, reserve=reserve)))
-    return path
-
-
 def card_markdown(table: Table, *, reserve: str = "") -> str:
     """The card as Markdown: headline, four facts, then every table; characters that Markdown reads are escaped."""
     check_card(table)
@@ -64,36 +42,6 @@ def card_markdown(table: Table, *, reserve: str = "") -> str:
         else:
             lines += ["None.", ""]
     return "\n".join(lines)
-
-
-def card_claims(table: Table, *, reserve: str = "") -> dict[str, Any]:
-    """Claims under the components of NIST SP 800-226 (March 2025), from the guarantee down to data collection.
-
-    Each has the claim, the value, the evidence on the card, and whether its hazard is open. What the card does not
-    state is open.
-    """
-    check_card(table)
-    best = _best(table)
-    standing = best["standing"] if best else "none"
-    standing = f"{standing}; {reserve}" if reserve else standing
-    evidence, unsafe = f"ledger {table['ledger_hash']}", bool(table["unsafe"])
-    mechanisms = sorted({str(each.get("type")) for each in table["mechanisms"]})
-    found = [f"{each['attack']}: epsilon at least {_number(each['epsilon_lower'])}" for each in table["audits"]]
-    assumed = [each["id"] for each in table.get("facts", ()) if each["how"] == "assumed"]
-    taken = f"assumed: {', '.join([*assumed, *table['assumptions']]) or 'nothing'}"
-    stated = {
-        "name": Stated(table["dataset"]),
-        "parameters": Stated(_parameters(table), evidence, standing != "proven" or unsafe),
-        "composition": Stated(f"this run alone; scope {_scope(table)}", evidence, True),
-        "unit": Stated(f"{table['unit']}, {table['relation']}", "facts of the run"),
-        "mechanisms": Stated(", ".join(mechanisms) or "none", evidence, unsafe),
-        "implementation": Stated(taken, "facts", bool(assumed)),
-        "tests": Stated("; ".join(found) or "no attack was run", "audits of the card", not found),
-        "utility": Stated(f"test {_number(table['metrics'].get('test'))}", is_open=True),
-        "trust": TRUST,
-        "timing": TIMING,
-    }
-    return nist_claims(stated, standing=standing, unknown=_UNKNOWN)
 
 
 def _sections(table: Table) -> list[tuple[str, list[list[str]]]]:

@@ -175,18 +175,11 @@ SCOPE = "It covers this run with all weights that it released, and no other run"
 def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
     """(sentence, detail): what is guaranteed, for whom, and the numbers behind it."""
     if not results:
-        return (
-            "No guarantee: no accountant applies to what ran.",
-            "Every accountant gives its reason below.",
-        )
+        return "No guarantee: no accountant applies to what ran.", "Every accountant gives its reason below."
     best = by_trust(results)[0]
     standing = best.tradeoff.standing
     neighbours = NEIGHBOURS[best.tradeoff.relation].format(unit=unit)
-    sign = "≤" if standing in (Standing.PROVEN, Standing.CONDITIONAL) else "≈"
-    detail = (
-        f"ε {sign} {leakage(best.epsilon, standing)} at δ = {best.delta:g}, for {neighbours}, "
-        f"by the accountant {best.tradeoff.source}."
-    )
+    detail = f"{guarantee(results)} at δ = {best.delta:g}, for {neighbours}, by the accountant {best.tradeoff.source}."
     if standing is Standing.CONDITIONAL:
         return "A conditional guarantee: it holds if the facts assumed below do.", f"If they do: {detail} {NOT_A_BOUND}"
     if standing is not Standing.PROVEN:
@@ -205,17 +198,24 @@ def headline(results: Sequence[Result], unit: str) -> tuple[str, str]:
 
 def headline_number(results: Sequence[Result]) -> tuple[str, str] | None:
     """(number, what it counts) beside the headline of a proven guarantee; None where nothing finite is proven."""
-    best = by_trust(results)[0] if results else None
-    if best is None or best.tradeoff.standing is not Standing.PROVEN or math.isinf(best.epsilon):
+    best = _proven(results)
+    if best is None:
         return None
     chance, found = percent(FALSE_ALARMS), percent_upward(float(best.tradeoff.tpr(FALSE_ALARMS)))
     return f"≤ {found}", f"chance that a member is found, at {chance} false alarms (blind guessing: {chance})"
 
 
+def _proven(results: Sequence[Result]) -> Result | None:
+    """The best result where it is a finite proven epsilon."""
+    best = by_trust(results)[0] if results else None
+    known = best is not None and best.tradeoff.standing is Standing.PROVEN and math.isfinite(best.epsilon)
+    return best if known else None
+
+
 def terms(results: Sequence[Result], protected: str) -> str:
     """Epsilon with its delta, for whom and for how many releases, of a proven guarantee; empty for any other."""
-    best = by_trust(results)[0] if results else None
-    if best is None or best.tradeoff.standing is not Standing.PROVEN or math.isinf(best.epsilon):
+    best = _proven(results)
+    if best is None:
         return ""
     number = f"{guarantee(results)} at δ = {best.delta:g}, for {protected}, released once"
     return f"{number}: a further release about the same people adds to it."

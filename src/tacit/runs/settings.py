@@ -55,9 +55,7 @@ SAMPLINGS = (
 )
 NOISE_SHAPES = {
     "constant": (),
-    "linear": ("end",),
     "exponential": ("end",),
-    "cosine": ("end",),
     "step": ("factor", "every"),
 }
 
@@ -106,8 +104,8 @@ class NoiseSettings(_Section):
     """The [noise] section: correlation over the steps, or the schedule of noise_multiplier from the first step on."""
 
     correlation: str = setting("independent", "independent, banded:B, banded:auto, blt:B, square_root or tree.")
-    type: str = setting("constant", "constant, linear, exponential, cosine or step.")
-    end: float | None = setting(None, "Of linear, exponential and cosine: the noise multiplier of the last step.")
+    type: str = setting("constant", "constant, exponential or step.")
+    end: float | None = setting(None, "Of exponential: the noise multiplier of the last step.")
     factor: float | None = setting(None, "Of step: factor by which the noise multiplier changes.")
     every: int | None = setting(None, "Of step: steps between two changes.")
 
