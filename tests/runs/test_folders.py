@@ -7,7 +7,8 @@ import pytest
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.runs import config_from_table, train
-from tacit.runs.folders import compared, export_run, run_folder
+from tacit.runs.folders import compared, export_run
+from tacit.runs.open_run import open_run
 
 SETTINGS = {
     "dataset": "iris",
@@ -63,9 +64,9 @@ def test_a_comparison_has_the_settings_that_differ(home, capsys):
     rows = json.loads(capsys.readouterr().out)["runs"]
     assert [row["settings"] for row in rows] == [{"noise_multiplier": 1.0}, {"noise_multiplier": 4.0}]
     with pytest.raises(InvalidInput, match="RUN must be a finished run"):
-        compared([run_folder(home / "one"), run_folder(home / "stopped")])
+        compared([open_run(home / "one"), open_run(home / "stopped")])
     with pytest.raises(InvalidInput, match="RUNS must be two at least"):
-        compared([run_folder(home / "one")])
+        compared([open_run(home / "one")])
 
 
 def test_an_export_keeps_the_signature_and_the_preprocessing(home, tmp_path, capsys):
@@ -75,7 +76,7 @@ def test_an_export_keeps_the_signature_and_the_preprocessing(home, tmp_path, cap
     assert main(["runs", "export", str(home / "one"), "--out", str(tmp_path / "x")]) == 2
     assert "out must be a folder that is not there yet" in capsys.readouterr().err
     with pytest.raises(InvalidInput, match="RUN must be a finished run"):
-        export_run(run_folder(home / "stopped"), tmp_path / "y")
+        export_run(open_run(home / "stopped"), tmp_path / "y")
 
 
 def test_only_a_run_that_released_nothing_is_cleaned(home, capsys):

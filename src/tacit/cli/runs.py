@@ -33,7 +33,7 @@ def list_runs(
     """List the runs in FOLDER: state, test result and best guarantee of each."""
     from tacit.runs.folders import runs_in
 
-    rows = [run.row for run in runs_in(folder)]
+    rows = list(runs_in(folder).values())
     if json:
         print(json_text({"runs": rows}))
         return
@@ -46,14 +46,15 @@ def list_runs(
 @runs_app.command()
 def show(run: Run, json: Json = False) -> None:
     """Show one run: its state, guarantee, test results and settings."""
-    from tacit.runs.folders import run_folder
+    from tacit.runs.folders import run_row
     from tacit.runs.open_run import open_run
 
-    found, reserve = run_folder(run), open_run(run).reserve
+    found = open_run(run)
+    row, card = run_row(found, found.card), found.card
     if json:
-        print(json_text(found.row | {"card": found.card}))
+        print(json_text(row | {"card": card}))
         return
-    content = {**found.row, **(found.card.get("metrics") or {}), **(found.card.get("settings") or {})}
+    content = {**row, **(card.get("metrics") or {}), **(card.get("settings") or {})}
     if found.state == "stopped":
         content["go on with"] = f"tacit train --resume {run}"
     from tacit.reports.tables import pairs_table
@@ -61,8 +62,8 @@ def show(run: Run, json: Json = False) -> None:
 
     console = screen()
     console.print(pairs_table(content))
-    if reserve:
-        console.print(reserve)
+    if found.reserve:
+        console.print(found.reserve)
     console.print(OUTSIDE, style="dim")
 
 
@@ -75,9 +76,10 @@ def compare(
 
     Each guarantee is of its run alone: choosing among runs by their results costs more (tacit tune).
     """
-    from tacit.runs.folders import compared, run_folder
+    from tacit.runs.folders import compared
+    from tacit.runs.open_run import open_run
 
-    rows = compared([run_folder(run) for run in runs])
+    rows = compared([open_run(run) for run in runs])
     if json:
         print(json_text({"runs": rows}))
         return
@@ -95,11 +97,12 @@ def export(
     trust_code: TrustCode = False,
 ) -> None:
     """Copy the model of RUN with its preprocessing, card, ledger and signature."""
-    from tacit.runs.folders import export_run, run_folder
+    from tacit.runs.folders import export_run
+    from tacit.runs.open_run import open_run
     from tacit.runs.prediction import load
 
     graph = load(run, trust_code=trust_code).onnx() if onnx else None
-    paths = export_run(run_folder(run), out)
+    paths = export_run(open_run(run), out)
     if graph is not None:
         paths.append(out / "model.onnx")
         write_bytes(paths[-1], graph)
@@ -114,13 +117,13 @@ def clean(
 ) -> None:
     """Remove runs that were begun and released nothing; what was spent is never removed."""
     from tacit.runs.folders import clean as remove
-    from tacit.runs.folders import cleanable, runs_in
+    from tacit.runs.folders import cleanable
 
-    found = cleanable(runs_in(folder))
+    found = cleanable(folder)
     for run in found:
         if yes:
             remove(run)
-        print(f"{'removed' if yes else 'would be removed'}: {run.path}")
+        print(f"{'removed' if yes else 'would be removed'}: {run}")
     if not found:
         print("Nothing to remove: every run has released something, and its ledger must stay.")
     elif not yes:

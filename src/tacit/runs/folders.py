@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tacit import check
 from tacit.errors import Changed, TacitError
 from tacit.locking import locked
-from tacit.runs.open_run import ledger_at, open_run
+from tacit.runs.open_run import OpenedRun, ledger_at, open_run
 from tacit.runs.run_signature import CONFIG, MODEL, SIGNATURE, SIGNED, STATEMENT, append, digest_of
 from tacit.serialization import write_bytes
 from tacit.statement import Subject
@@ -22,65 +21,40 @@ from tacit.statement.document import read_bounded
 from tacit.statement.subject import plain_name
 from tacit.statement.writing import signed_statement
 
+_NUMBERS = ("epsilon", "delta", "standing")
 _DELTA = 1e-5  # of the statement of a ledger
 
 
-@dataclass(frozen=True)
-class RunFolder:
-    """One folder that holds a run.
+def run_row(run: OpenedRun, card: Mapping[str, Any]) -> dict[str, Any]:
+    """What a list shows of a run: test result, and the smallest epsilon of the best standing.
 
-    Attributes:
-        path: of the folder.
-        state: "finished", "stopped" (it can go on), "begun" (nothing was released), "changed" or "unreadable".
-        origin: what its signature says, or why nothing of it is read.
-        card: content of card.json, as `OpenedRun.card`; empty unless the run is finished.
-        best: as `OpenedRun.best`.
+    Args:
+        run: that is shown.
+        card: `own_card` of it, or `card` where all its numbers are recomputed.
     """
-
-    path: Path
-    state: str
-    origin: str
-    card: dict[str, Any]
-    best: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """What a list shows: test result, and the smallest epsilon of the best standing."""
-        return {
-            "run": self.path.name,
-            "state": self.state,
-            "dataset": self.card.get("dataset"),
-            "model": self.card.get("model"),
-            "test": (self.card.get("metrics") or {}).get("test"),
-            "epsilon": self.best.get("epsilon"),
-            "delta": self.best.get("delta"),
-            "standing": self.best.get("standing"),
-            "signature": self.origin,
-        }
+    told = {"test": (card.get("metrics") or {}).get("test"), **{name: run.best.get(name) for name in _NUMBERS}}
+    named = {"run": run.folder.name, "state": run.state, "dataset": card.get("dataset"), "model": card.get("model")}
+    return named | told | {"signature": run.seal.signature.value}
 
 
-def run_folder(path: Path) -> RunFolder:
-    """The run in the folder `path`; raises `InvalidInput` as `open_run`."""
-    run = open_run(path)
-    return RunFolder(path, run.state, run.seal.signature.value, run.card, run.best)
-
-
-def _listed(path: Path) -> RunFolder:
-    """The same for a list, which has one number of each run, and a line for one that is refused."""
+def _listed(path: Path) -> dict[str, Any]:
+    """The row of a list, which has one number of each run, and a line for one that is refused."""
     try:
         run = open_run(path)
-        return RunFolder(path, run.state, run.seal.signature.value, run.own_card, run.best)
+        return run_row(run, run.own_card)
     except Changed as error:
-        return RunFolder(path, "changed", f"{error.file} {error.why}", {})
+        state, why = "changed", f"{error.file} {error.why}"
     except TacitError as error:
-        return RunFolder(path, "unreadable", str(error)[:200], {})
+        state, why = "unreadable", str(error)[:200]
+    empty = dict.fromkeys(("dataset", "model", "test", *_NUMBERS))
+    return {"run": path.name, "state": state} | empty | {"signature": why}
 
 
-def runs_in(home: Path) -> list[RunFolder]:
-    """The runs in the folders of `home`, by name; `home` itself where it is one."""
+def runs_in(home: Path) -> dict[Path, dict[str, Any]]:
+    """The rows of the runs in the folders of `home`, by name; `home` itself where it is one."""
     if not home.is_dir():
         raise check.fail("folder", "one that exists", str(home), "Runs go to runs/ unless --out says otherwise.")
-    return [_listed(path) for path in _folders(home)]
+    return {path: _listed(path) for path in _folders(home)}
 
 
 def _folders(home: Path) -> Iterator[Path]:
@@ -89,7 +63,7 @@ def _folders(home: Path) -> Iterator[Path]:
     yield from sorted(path for path in home.iterdir() if (path / CONFIG).is_file() and not path.is_symlink())
 
 
-def compared(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
+def compared(runs: Sequence[OpenedRun]) -> list[dict[str, Any]]:
     """One row for each run: what a list shows, metrics, and the settings in which the runs differ.
 
     Raises `InvalidInput` for fewer than two runs, or one that is not finished.
@@ -97,55 +71,56 @@ def compared(runs: Sequence[RunFolder]) -> list[dict[str, Any]]:
     if len(runs) < 2:
         raise check.fail("RUNS", "two at least", len(runs))
     for run in runs:
-        if run.state != "finished":
-            raise check.fail("RUN", "a finished run", str(run.path), f"This one is {run.state}.")
+        _check_finished(run)
     settings = [dict(run.card.get("settings") or {}) for run in runs]
     names = list(dict.fromkeys(name for each in settings for name in each))
     differ = [name for name in names if len({repr(each.get(name)) for each in settings}) > 1]
     metrics = [dict(run.card.get("metrics") or {}) for run in runs]
     measured = list(dict.fromkeys(name for each in metrics for name in each if name != "test"))
     return [
-        run.row
+        run_row(run, run.card)
         | {name: each.get(name) for name in measured}
         | {"settings": {name: setting.get(name) for name in differ}}
         for run, each, setting in zip(runs, metrics, settings, strict=True)
     ]
 
 
-def export_run(run: RunFolder, out: Path) -> list[Path]:
+def _check_finished(run: OpenedRun) -> None:
+    if run.state != "finished":
+        raise check.fail("RUN", "a finished run", str(run.folder), f"This one is {run.state}.")
+
+
+def export_run(run: OpenedRun, out: Path) -> list[Path]:
     """Copies of the model, its preprocessing, card and ledger in the new folder `out`, with their signature.
 
     Raises `InvalidInput` where the run is not finished, or `out` is there already.
     """
-    if run.state != "finished":
-        raise check.fail("RUN", "a finished run", str(run.path), f"This one is {run.state}.")
+    _check_finished(run)
+    _ = run.numbers  # That of a card which its ledger does not give is refused.
     if out.exists():
         raise check.fail("out", "a folder that is not there yet", str(out))
     out.mkdir(parents=True)
-    names = [name for name in (*SIGNED, SIGNATURE) if (run.path / name).is_file()]
-    for name in names:
-        shutil.copyfile(run.path / name, out / name)
-    return [out / name for name in names]
+    names = [name for name in (*SIGNED, SIGNATURE) if (run.folder / name).is_file()]
+    return [Path(shutil.copyfile(run.folder / name, out / name)) for name in names]
 
 
-def cleanable(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Runs that released nothing: begun, without ledger or checkpoint.
+def cleanable(home: Path) -> list[Path]:
+    """Folders of runs in `home` that released nothing: begun, without ledger or checkpoint.
 
     A stopped run stays, because its ledger says what was spent; so does a finished one.
     """
-    return [run for run in runs if run.state == "begun"]
+    return [path for path, row in runs_in(home).items() if row["state"] == "begun"]
 
 
-def clean(run: RunFolder) -> None:
+def clean(path: Path) -> None:
     """Remove the folder of a run that released nothing; raises `InvalidInput` where it is in use or did since."""
-    with locked("RUN", run.path):
-        if run_folder(run.path).state != "begun":
-            raise check.fail("RUN", "a run that released nothing", str(run.path))
+    with locked("RUN", path):
+        if open_run(path).state != "begun":
+            raise check.fail("RUN", "a run that released nothing", str(path))
         for name in (CONFIG, SIGNATURE):
-            (run.path / name).unlink(missing_ok=True)
-    left = [path for path in run.path.iterdir() if not path.name.endswith(".lock")]
-    if not left:
-        shutil.rmtree(run.path)
+            (path / name).unlink(missing_ok=True)
+    if all(each.name.endswith(".lock") for each in path.iterdir()):
+        shutil.rmtree(path)
 
 
 def write_statement(
