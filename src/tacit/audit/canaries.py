@@ -22,7 +22,7 @@ from scipy.special import gammaln, logsumexp
 
 from tacit import check
 from tacit.audit.results import AuditResult, Finding, Report
-from tacit.mechanisms import BallsAndBins, CyclicAllocation, CyclicPoisson, Mechanism, MinSeparation, ToeplitzStrategy
+from tacit.mechanisms import BallsAndBins, CyclicAllocation, CyclicPoisson, MinSeparation, ToeplitzStrategy
 from tacit.mechanisms.matrix import Strategy
 from tacit.noise.correlated import Whitening
 from tacit.standing import Standing
@@ -358,8 +358,3 @@ def _of_turns(mechanism: CyclicPoisson | CyclicAllocation, gains: Array) -> Arra
     for of_turn in gains:
         mean.add(of_turn)
     return mean.total
-
-
-def separated(mechanism: Mechanism) -> Separated | None:
-    """`mechanism` if its records take part in the steps of one group alone."""
-    return mechanism if isinstance(mechanism, Separated) else None

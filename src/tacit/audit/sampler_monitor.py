@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,22 +95,14 @@ class SamplerMonitor(Monitor):
         return _binomial(sum(pairs), self.records * len(pairs), self.sample_rate**2) if pairs else 1.0
 
 
-def _law(trials: int, rate: float) -> Any:
-    from scipy.stats import binom  # Takes a second to load, and only an audit asks for it.
-
-    return binom(trials, rate)
-
-
 def _binomial(seen: int, trials: int, rate: float) -> float:
     """Two-sided exact p-value of `seen` events."""
-    law = _law(trials, rate)
-    return float(min(1.0, 2 * min(law.cdf(seen), law.sf(seen - 1))))
+    return binomial_p_values(np.array([seen]), trials, rate)[0]
 
 
 def _extremes(values: NDArray[np.int64], trials: int, rate: float) -> float:
-    """p-value of the largest and the smallest of binomial values, times twice how many there are."""
-    law = _law(trials, rate)
-    return float(min(1.0, 2 * len(values) * min(law.cdf(values.min()), law.sf(values.max() - 1))))
+    """p-value of the largest and the smallest of binomial values, times how many there are."""
+    return min(1.0, len(values) * min(binomial_p_values(np.array([values.min(), values.max()]), trials, rate)))
 
 
 def _dispersion(values: NDArray[np.int64], trials: int, rate: float) -> float:
@@ -125,10 +116,12 @@ def _dispersion(values: NDArray[np.int64], trials: int, rate: float) -> float:
 
 def _chernoff(seen: float, terms: int, trials: int, rate: float) -> float:
     """Two-sided Chernoff bound  min_s exp(n log E e^{s X} - s x)  on a sum of `terms` squared deviations."""
+    from scipy.stats import binom  # Takes a second to load, and only an audit asks for it.
+
     mean, variance = trials * rate, trials * rate * (1 - rate)
     reach = _REACH * math.sqrt(variance) + _REACH**2
     events = np.arange(max(0, math.floor(mean - reach)), min(trials, math.ceil(mean + reach)) + 1)
-    logs, squares = np.asarray(_law(trials, rate).logpmf(events)), (events - mean) ** 2 / variance
+    logs, squares = np.asarray(binom.logpmf(events, trials, rate)), (events - mean) ** 2 / variance
     sign = 1.0 if seen >= terms else -1.0
 
     def bound(log_s: float) -> float:

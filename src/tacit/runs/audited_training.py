@@ -11,7 +11,7 @@ import numpy as np
 from tacit import check, mechanisms
 from tacit.accounting import Ledger
 from tacit.audit import AllocationLikelihoodRatio, GroupedLikelihoodRatio, LikelihoodRatio
-from tacit.audit.canaries import Separated, separated
+from tacit.audit.canaries import Separated
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
 from tacit.noise import SeededStream
@@ -197,9 +197,8 @@ def _drawn_at(training: Training, sample_rate: Any) -> Any:
 
 def _training(mechanism: mechanisms.Mechanism, steps: int) -> Training | None:
     """`steps` of `mechanism`; None unless it is Gaussian noise on a Poisson sample, `Allocated` or of groups."""
-    apart = separated(mechanism)
-    if apart is not None:
-        return _of_groups(apart, steps)
+    if isinstance(mechanism, Separated):
+        return _of_groups(mechanism, steps)
     known = isinstance(mechanism, mechanisms.Poisson | Allocated)
     base = mechanism.base if known else mechanism
     # The law of a kind of Gaussian may be another one.
