@@ -126,15 +126,13 @@ def schema_of(
     columns = []
     for name in features:
         kinds = {kind: found[name] for kind, found in chosen.items() if name in found}
-        kind = next(iter(sorted(kinds, key=lambda each: _rank(name, kinds[each][0]), reverse=True)), None)
-        given = None if kind is None else kinds[kind][1]
-        coded = declared.task == "ratings"
-        if kind is None:
+        if kinds:
+            kind = max(kinds, key=lambda each: _rank(name, kinds[each][0]))
+            given = kinds[kind][1]
+        else:
             kind, given = read_off(name, table[name], declared.codes, toml=toml)
             read[kind].append(name)
-            column = _read_column(name, kind, given, coded=coded)
-        else:
-            column = _column(name, kind, given, coded=coded)
+        column = _column(name, kind, given, coded=declared.task == "ratings", read=not kinds)
         columns.append(_with_missing(column, declared, fills.get(name), name in flags))
     if declared.task == "ratings" and len(columns) != 2:
         hint = "Leave the other columns out by drop = [...]."
@@ -217,27 +215,19 @@ def _one_kind(column: str, kinds: Mapping[str, tuple[str, Any]]) -> None:
         raise check.fail("a column", f"declared either by {' or by '.join(kinds)}", [column])
 
 
-def _read_column(name: str, kind: str, given: Any, *, coded: bool) -> Column:
-    """A column whose bounds or categories were read off the data; equal bounds, of a constant column, encode as 0."""
+def _column(name: str, kind: str, given: Any, *, coded: bool, read: bool) -> Column:
+    """A column as declared, or `read` off the data, where equal bounds, of a constant column, encode as 0."""
     if kind == "categories":
-        return Column(name, CODE if coded else CATEGORY, categories=tuple(given))
-    low, high = given
-    if coded and not (low.is_integer() and high.is_integer()):
-        raise check.fail(
-            f"column {name!r}", "of integers or texts, as users and items are", check.private_values(given)
-        )
-    return Column(name, CODE if coded else NUMBER, low, high)
-
-
-def _column(name: str, kind: str, given: Any, *, coded: bool) -> Column:
-    if kind == "categories":
-        kinds = labels.declared(f"categories of {name}", given)
+        kinds = tuple(given) if read else labels.declared(f"categories of {name}", given)
         return Column(name, CODE if coded else CATEGORY, categories=kinds)
     if kind == "dates":
         low, high, how = _dates(name, given)
         return Column(name, DATE, low, high, date_format=how)
-    low, high = pair(f"bounds of {name}", given)
+    low, high = given if read else pair(f"bounds of {name}", given)
     if coded and not (low.is_integer() and high.is_integer()):
+        if read:
+            told = check.private_values(given)
+            raise check.fail(f"column {name!r}", "of integers or texts, as users and items are", told)
         raise check.fail(f"bounds of {name}", "integers for a column of users or items", list(given))
     return Column(name, CODE if coded else NUMBER, low, high)
 

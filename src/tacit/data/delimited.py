@@ -228,7 +228,5 @@ def _unique(names: Sequence[str]) -> Sequence[str]:
     twice = [place + 1 for place, name in enumerate(names) if counts[name] > 1]
     if twice:
         hint = HEADERLESS if any(check.is_number(name) for name in names) else f"Rename them. {HEADERLESS}"
-        raise check.fail(
-            "table", "a table whose columns have different names", f"one name for columns {listed(twice)}", hint
-        )
+        raise check.fail("table", _UNIQUE, f"one name for columns {listed(twice)}", hint)
     return names

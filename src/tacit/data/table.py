@@ -205,13 +205,15 @@ def _answers(values: np.ndarray, declared: Declarations) -> np.ndarray:
     """The target column; of a regression as numbers."""
     if declared.task != "regression":
         return values
-    answers = numbers(values)
-    answers = np.where(missing_cells(values, declared.codes), np.nan, answers)
-    bad = ~np.isfinite(answers)
-    if bad.any():
-        hint = "Remove these rows, because a record without an answer teaches nothing"
-        raise bad_cells("table", "finite numbers in the target column", np.flatnonzero(bad), [declared.target], hint)
+    answers = np.where(missing_cells(values, declared.codes), np.nan, numbers(values))
+    hint = "Remove these rows, because a record without an answer teaches nothing"
+    _refuse(~np.isfinite(answers), declared.target, "finite numbers in the target column", hint)
     return answers.astype(np.float32)
+
+
+def _refuse(bad: np.ndarray, column: str | None, rule: str, hint: str) -> None:
+    if bad.any():
+        raise bad_cells("table", rule, np.flatnonzero(bad), [str(column)], hint)
 
 
 def _read_span(y: np.ndarray) -> tuple[float, float]:
@@ -225,19 +227,14 @@ def _weights(values: np.ndarray, declared: Declarations) -> np.ndarray:
     """Weights as shares of the declared bound, in [0, 1]: no record counts more than the bound."""
     assert declared.weight_bound is not None
     found = numbers(values)
-    bad = ~(np.isfinite(found) & (found >= 0))
-    if bad.any():
-        hint = "Correct these cells"
-        raise bad_cells("table", "finite weights >= 0", np.flatnonzero(bad), [str(declared.weights)], hint)
+    _refuse(~(np.isfinite(found) & (found >= 0)), declared.weights, "finite weights >= 0", "Correct these cells")
     return (np.minimum(found, declared.weight_bound) / declared.weight_bound).astype(np.float32)
 
 
 def _units(values: np.ndarray, declared: Declarations) -> np.ndarray:
     """A number for each user, int64 (rows,)."""
-    bad = missing_cells(values, declared.codes)
-    if bad.any():
-        hint = "A record of nobody is protected as nobody's: name its user, or remove it"
-        raise bad_cells("table", "users in every row", np.flatnonzero(bad), [str(declared.user)], hint)
+    hint = "A record of nobody is protected as nobody's: name its user, or remove it"
+    _refuse(missing_cells(values, declared.codes), declared.user, "users in every row", hint)
     return labels.distinct(values)[1].astype(np.int64)
 
 
