@@ -1,6 +1,7 @@
 """Runs on ratings, texts and regressions: the measure is named and right wherever it is shown."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.runs import audit_run, preset_names, read_config, train
 from tacit.runs.builders import evaluator
-from tacit.runs.decision_metrics import constant_test, metric_of
+from tacit.runs.decision_metrics import constant_test, measure_of, metric_on_test
 
 PUBLISHED = {
     # Table 1 row 1, Tables 2 to 4 of Bu et al. 2020: mu and epsilon by the CLT, epsilon by the moments accountant.
@@ -31,11 +32,11 @@ def ratings(stars):
 
 def test_rmse_of_the_expected_rating():
     dataset = ratings(np.array([1, 2, 3, 4, 5, 5, 3, 1, 2, 4]))
-    measure = metric_of(dataset)
-    assert measure.name == "rmse"
+    assert measure_of(dataset) == "rmse"
     chances = np.array([[0.5, 0, 0, 0, 0.5], [0, 1, 0, 0, 0]])
     # Expected ratings 3 and 2 against 4 and 2 stars (indices 3 and 1).
-    assert measure(chances, np.array([3, 1])) == pytest.approx(np.sqrt(0.5))
+    two = replace(dataset, y_test=np.array([3, 1]))
+    assert metric_on_test(two, chances) == pytest.approx(np.sqrt(0.5))
     stars = 1 + dataset.y_train
     expected = np.sqrt(np.mean((1 + dataset.y_test - stars.mean()) ** 2))
     assert constant_test(dataset) == pytest.approx(expected)

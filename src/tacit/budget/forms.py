@@ -80,7 +80,7 @@ def nist_claims(stated: Mapping[str, Stated], *, standing: str) -> dict[str, Any
         InvalidInput: a name is none of `FORMS`.
 
     Example:
-        >>> claims = nist_claims({"name": Stated("patients")}, standing="proven", unknown="not stated")["claims"]
+        >>> claims = nist_claims({"name": Stated("patients")}, standing="proven")["claims"]
         >>> claims[-1]["component"], claims[-1]["section"], claims[-1]["open"]
         ('Data Collection Exposure', '4.5', True)
     """

@@ -25,7 +25,7 @@ from tacit.gradients import examine
 from tacit.models import module_at
 from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config
-from tacit.runs.decision_metrics import metric_of
+from tacit.runs.decision_metrics import metric_on_test
 from tacit.runs.open_run import open_run
 from tacit.runs.run_signature import CONFIG, EXECUTION
 from tacit.serialization import json_text, write_text
@@ -254,9 +254,8 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def evaluator(dataset: Dataset) -> Callable[[nn.Module], dict[str, float]]:
-    """The function from a model to its metric `test` on the held-out rows; see `metric_of`."""
-    metric = metric_of(dataset)
-    return lambda model: {"test": metric(predictor(model, dataset)(dataset.x_test), dataset.y_test)}
+    """The function from a model to its metric `test` on the held-out rows; see `metric_on_test`."""
+    return lambda model: {"test": metric_on_test(dataset, predictor(model, dataset)(dataset.x_test))}
 
 
 def predictor(model: nn.Module, dataset: Dataset) -> Callable[[np.ndarray], np.ndarray]:

@@ -7,9 +7,6 @@ How well predictions fit held-out rows: one metric for each kind of task.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import rankdata
@@ -19,40 +16,34 @@ from tacit.audit.bounds import clopper_pearson
 from tacit.data import Dataset
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A metric of predictions: called with predictions and the true targets.
-
-    Attributes:
-        name: "accuracy", the fraction of rows whose label is predicted, or "rmse", the root of the mean squared error.
-    """
-
-    name: str
-    _value: Callable[[np.ndarray, np.ndarray], float]
-
-    def __call__(self, predicted: np.ndarray, answers: np.ndarray) -> float:
-        """The metric of predictions (n, ...) against the true targets (n,)."""
-        return self._value(predicted, answers)
+def measure_of(dataset: Dataset) -> str:
+    """Name of the metric: "accuracy" of classes, else "rmse", of ratings by the expected one, sum_k k p_k."""
+    return "accuracy" if dataset.task == "classification" else "rmse"
 
 
-def metric_of(dataset: Dataset) -> Metric:
-    """Accuracy for classes. RMSE for a regression, and for ratings that of the expected rating: sum_k k p_k."""
+def metric_on_test(dataset: Dataset, predicted: np.ndarray) -> float:
+    """The metric of predictions (n, ...) of the test rows."""
     if dataset.task == "classification":
-        return Metric("accuracy", lambda predicted, y: float(np.mean(predicted.argmax(axis=1) == y)))
-    if dataset.task == "regression":
-        return Metric("rmse", _rmse)
-    stars = ratings_of(dataset)
-    return Metric("rmse", lambda predicted, y: _rmse(predicted @ stars, stars[y]))
+        return float(np.mean(predicted.argmax(axis=1) == dataset.y_test))
+    return _rmse(expected_numbers(dataset, predicted), numbers_of(dataset, dataset.y_test))
 
 
 def constant_test(dataset: Dataset) -> float:
     """Test metric of the best constant prediction: the training mean or the commonest class."""
     if dataset.task == "classification":
         return float(np.mean(dataset.y_test == np.bincount(dataset.y_train).argmax()))
-    if dataset.task == "regression":
-        return _rmse(np.full(len(dataset.y_test), dataset.y_train.mean()), dataset.y_test)
-    stars = ratings_of(dataset)
-    return _rmse(np.full(len(dataset.y_test), stars[dataset.y_train].mean()), stars[dataset.y_test])
+    truth = numbers_of(dataset, dataset.y_test)
+    return _rmse(np.full(len(truth), numbers_of(dataset, dataset.y_train).mean()), truth)
+
+
+def numbers_of(dataset: Dataset, answers: np.ndarray) -> np.ndarray:
+    """The answers (n,) of a regression or ratings as numbers."""
+    return answers if dataset.task == "regression" else ratings_of(dataset)[answers]
+
+
+def expected_numbers(dataset: Dataset, predicted: np.ndarray) -> np.ndarray:
+    """Predictions of a regression or of ratings as numbers (n,), of ratings the mean over their chances."""
+    return predicted if dataset.task == "regression" else predicted @ ratings_of(dataset)
 
 
 def ratings_of(dataset: Dataset) -> np.ndarray:
@@ -82,8 +73,7 @@ def decision_metrics(dataset: Dataset, predicted: np.ndarray) -> dict[str, float
     """
     y = dataset.y_test
     if dataset.task != "classification":
-        values = y if dataset.task == "regression" else ratings_of(dataset)[y]
-        return _of_values(predicted if dataset.task == "regression" else predicted @ ratings_of(dataset), values)
+        return _of_values(expected_numbers(dataset, predicted), numbers_of(dataset, y))
     right = predicted.argmax(axis=1) == y
     low, high = proportion(int(right.sum()), len(y))
     recalls = [float(right[y == place].mean()) for place in np.unique(y)]

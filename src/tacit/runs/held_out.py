@@ -25,7 +25,7 @@ from tacit.noise import SecureStream, SeededStream
 from tacit.noise.discrete import discrete_gaussian
 from tacit.runs.builders import stream_of
 from tacit.runs.config import Config
-from tacit.runs.decision_metrics import ratings_of
+from tacit.runs.decision_metrics import expected_numbers, numbers_of, ratings_of
 from tacit.runs.open_run import open_run
 from tacit.runs.run_signature import VALIDATION
 from tacit.runs.settings import ValidationSettings
@@ -201,9 +201,8 @@ def _losses(dataset: Dataset, predicted: np.ndarray) -> np.ndarray:
     if dataset.task == "classification":
         right = (predicted.argmax(axis=1) == dataset.y_test) & np.isfinite(predicted).all(axis=1)
         return right.astype(float)
-    values = dataset.y_test if dataset.task == "regression" else ratings_of(dataset)[dataset.y_test]
-    found = predicted if dataset.task == "regression" else predicted @ ratings_of(dataset)
-    shares = ((found.astype(float) - values) / _span(dataset)) ** 2
+    found, values = expected_numbers(dataset, predicted).astype(float), numbers_of(dataset, dataset.y_test)
+    shares = ((found - values) / _span(dataset)) ** 2
     return np.where(np.isfinite(shares), np.clip(shares, 0.0, 1.0), 1.0)
 
 

@@ -28,7 +28,7 @@ from tacit.reports.words import least_epsilon
 from tacit.runs import held_out, run_signature
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
-from tacit.runs.decision_metrics import calibration_of, constant_test, decision_metrics, metric_of
+from tacit.runs.decision_metrics import calibration_of, constant_test, decision_metrics, measure_of, metric_on_test
 from tacit.runs.default_evidence import StepClock, canary_evidence, record_power
 from tacit.runs.features import featured
 from tacit.runs.folders import write_statement
@@ -225,7 +225,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         model=trained.model,
         method=f"{config.method}: {trained.algorithm}",
         records=config.public_size or trained.units or len(dataset.y_train),
-        measure=metric_of(dataset).name,
+        measure=measure_of(dataset),
         metrics={
             "test": found["test"],
             "nonprivate_test": baseline[-1]["test"] if baseline else None,
@@ -291,7 +291,7 @@ def _test_metrics(
     """
     config, dataset = job.config, job.dataset
     if job.measures_test:
-        exact = metric_of(dataset)(predicted, dataset.y_test)
+        exact = metric_on_test(dataset, predicted)
         further = {"constant_test": constant_test(dataset), **decision_metrics(dataset, predicted)}
         return {"test": exact, **further}, held_out.told_exactly(config)
     if charged.dataset is not None and config.test_epsilon is None:

@@ -20,7 +20,7 @@ from tacit.accounting import Ledger
 from tacit.data import Dataset
 from tacit.mechanisms import Mechanism
 from tacit.runs.config import Config
-from tacit.runs.decision_metrics import metric_of
+from tacit.runs.decision_metrics import metric_on_test
 from tacit.runs.run_signature import MODEL
 from tacit.serialization import write_bytes
 from tacit.training import PrivateHoldout
@@ -29,6 +29,7 @@ Predict = Callable[[np.ndarray], np.ndarray]
 Progress = Callable[[str, int, int], None]
 Scalar = str | int | float | bool | None
 Settings = TypeVar("Settings")
+Built = TypeVar("Built")
 _ROWS_AT_A_TIME = 256  # of a released model, such as trees that every row meets at once
 
 
@@ -231,16 +232,12 @@ class OneRelease(Method[Settings]):
 
     def kept(self, job: Job, released: Released, **told: Any) -> Trained:
         """Save the released model; `told` is what the card says of it, by the names of `Trained`."""
-        write_bytes(job.folder / MODEL, save({name: each.contiguous() for name, each in released.named_buffers()}))
+        store(job, dict(released.named_buffers()))
         return Trained(predict=released.answers, **told)
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
         """The test metric of a model of scikit-learn without privacy."""
-        job.on_progress("non-private baseline", 0, 1)
-        predict = self.unprotected(job)
-        job.on_progress("non-private baseline", 1, 1)
-        job.keep_baseline(predict)
-        return [{"test": metric_of(job.dataset)(predict(job.dataset.x_test), job.dataset.y_test)}]
+        return baseline_of(job, self.unprotected)
 
     @abstractmethod
     def unprotected(self, job: Job) -> Predict:
@@ -252,11 +249,30 @@ class OneRelease(Method[Settings]):
 
     def module(self, job: Job) -> Released:
         """The released model of the run in `job.folder`."""
-        path = job.folder / MODEL
-        try:
-            return self.kind(**load(path.read_bytes()))
-        except (OSError, SafetensorError, KeyError):
-            raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
+        return stored(job, lambda tensors: self.kind(**tensors))
+
+
+def store(job: Job, tensors: Mapping[str, Tensor]) -> None:
+    """Save what a released model is made of, for `stored`."""
+    write_bytes(job.folder / MODEL, save({name: each.contiguous() for name, each in tensors.items()}))
+
+
+def stored(job: Job, build: Callable[[dict[str, Tensor]], Built]) -> Built:
+    """What `build` makes of the model in `job.folder`; raises `InvalidInput` where there is none of its names."""
+    path = job.folder / MODEL
+    try:
+        return build(load(path.read_bytes()))
+    except (OSError, SafetensorError, KeyError):
+        raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
+
+
+def baseline_of(job: Job, train: Callable[[Job], Predict]) -> list[dict[str, float]]:
+    """The history of a training without privacy that has no epochs."""
+    job.on_progress("non-private baseline", 0, 1)
+    predict = train(job)
+    job.on_progress("non-private baseline", 1, 1)
+    job.keep_baseline(predict)
+    return [{"test": metric_on_test(job.dataset, predict(job.dataset.x_test))}]
 
 
 def outputs_of(dataset: Dataset) -> int:

@@ -7,18 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 from tacit import check
 from tacit.data import Dataset
 from tacit.runs.builders import ROWS_AT_ONCE, stream_of
-from tacit.runs.decision_metrics import metric_of
-from tacit.runs.methods.base import Job, Method, Predict, Trained
-from tacit.runs.run_signature import MODEL
+from tacit.runs.methods.base import Job, Method, Predict, Trained, baseline_of, store, stored
 from tacit.runs.settings import VariationalSettings
-from tacit.serialization import write_bytes
 from tacit.tradeoff import Epsilon
 from tacit.training import Functions
 from tacit.variational import (
@@ -69,8 +64,7 @@ class Variational(Method[VariationalSettings]):
             **self._common(job),
         )
         posterior = found.posterior
-        weights = {"mean": posterior.mean.contiguous(), "factor": posterior.factor.contiguous()}
-        write_bytes(job.folder / MODEL, save(weights))
+        store(job, {"mean": posterior.mean, "factor": posterior.factor})
         return Trained(
             predict=_predictor(posterior),
             model=f"{type(likelihood).__name__}, {own.family} posterior of {len(posterior.mean):,} parameters",
@@ -92,7 +86,7 @@ class Variational(Method[VariationalSettings]):
         likelihood, own = self._likelihood(job.dataset), self.settings
         settings = {"family": own.family, "prior_std": own.prior_std, "seed": job.config.init_seed}
         start = VariationalModel(likelihood, x.shape[1], **settings).posterior()
-        write_bytes(job.folder / MODEL, save({"mean": start.mean.contiguous(), "factor": start.factor.contiguous()}))
+        store(job, {"mean": start.mean, "factor": start.factor})
         return Trained(
             predict=_predictor(start),
             model=f"{type(likelihood).__name__}, before the first step",
@@ -102,30 +96,23 @@ class Variational(Method[VariationalSettings]):
 
     def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
         """The same inference without privacy."""
-        dataset, rate = job.dataset, job.config.nonprivate_learning_rate
-        if rate is None:
-            rate = self.settings.learning_rate
-        job.on_progress("non-private baseline", 0, 1)
+        return baseline_of(job, self._without_privacy)
+
+    def _without_privacy(self, job: Job) -> Predict:
+        given = job.config.nonprivate_learning_rate
         found = infer_nonprivate(
-            self._likelihood(dataset),
-            *_tensors(dataset.x_train, dataset.y_train),
-            learning_rate=rate,
+            self._likelihood(job.dataset),
+            *_tensors(job.dataset.x_train, job.dataset.y_train),
+            learning_rate=self.settings.learning_rate if given is None else given,
             stream=stream_of(job.config),
             **self._common(job),
         )
-        job.on_progress("non-private baseline", 1, 1)
-        predict = _predictor(found.posterior)
-        job.keep_baseline(predict)
-        return [{"test": metric_of(dataset)(predict(dataset.x_test), dataset.y_test)}]
+        return _predictor(found.posterior)
 
     def load(self, job: Job) -> Predict:
         """The posterior prediction of the run in `job.folder`."""
-        path = job.folder / MODEL
-        try:
-            weights = load(path.read_bytes())
-            return _predictor(Posterior(weights["mean"], weights["factor"], self._likelihood(job.dataset)))
-        except (OSError, SafetensorError, KeyError):
-            raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
+        likelihood = self._likelihood(job.dataset)
+        return stored(job, lambda found: _predictor(Posterior(found["mean"], found["factor"], likelihood)))
 
     def _likelihood(self, dataset: Dataset) -> Likelihood:
         if dataset.task == "regression":
