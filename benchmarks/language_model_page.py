@@ -19,33 +19,31 @@ def show(path: Path) -> None:
 
 
 def utility_table(stored: dict[str, Any]) -> str:
-    """Bits for a byte of held-out public text, and the perplexity of a byte, by arm."""
+    """Bits for a byte of held-out public text by arm."""
     lines = [
-        "| trained | unit | privacy | weights trained | bits per byte | perplexity |",
-        "|---|---|---|---:|---:|---:|",
+        "| trained | privacy | weights trained | bits per byte |",
+        "|---|---|---:|---:|",
     ]
     for row in stored["rows"]:
         bits, private = row["bits_per_byte"], row.get("epsilon")
         privacy = "" if "unit" not in row else "none" if private is None else f"epsilon {private:g}"
         weights = f"{row['trained_weights']:,}" if "unit" in row else ""
-        unit = row.get("unit", "")
-        lines.append(f"| {row['arm']} | {unit} | {privacy} | {weights} | {bits:.3f} | {2**bits:.2f} |")
+        lines.append(f"| {row['arm']} | {privacy} | {weights} | {bits:.3f} |")
     return "\n".join(lines)
 
 
 def audit_table(stored: dict[str, Any]) -> str:
     """What the canaries of each arm showed beside what they could show at most and what is certified."""
-    lines = ["| trained | privacy | area under ROC | measured | could show | certified | verdict on it |"]
-    lines.append("|---|---|---:|---:|---:|---:|---|")
+    lines = ["| trained | privacy | area under ROC | measured | could show | certified |"]
+    lines.append("|---|---|---:|---:|---:|---:|")
     for row in stored["rows"]:
         if "audit" in row:
             found, private = row["audit"], row["epsilon"] is not None
-            certified = f"{math.ceil(100 * found['certified']) / 100:.2f}"
-            verdict = "refuted" if found["refuted"] else "not refuted"
+            certified = f"{math.ceil(100 * found['certified']) / 100:.2f}{', refuted' if found['refuted'] else ''}"
             lower, ceiling = (math.floor(100 * found[name]) / 100 for name in ("epsilon_lower", "ceiling"))
             privacy = f"epsilon {row['epsilon']:g}" if private else "none"
             numbers = f"{found['area']:.3f} | {lower:.2f} | {ceiling:.2f} | {certified}"
-            lines.append(f"| {row['arm']} | {privacy} | {numbers} | {verdict} |")
+            lines.append(f"| {row['arm']} | {privacy} | {numbers} |")
     return "\n".join(lines)
 
 
