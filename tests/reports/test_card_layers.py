@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 from rich.console import Console
@@ -19,6 +20,7 @@ from tacit.reports import account_table, card_markdown, card_table
 from tacit.reports.card import said_of_figures
 from tacit.reports.plots import enters, observed
 from tacit.standing import Standing
+from tacit.statement.schema import faults, schema_of
 from tacit.tradeoff import GaussianCurve, TradeOff
 from tests.reports.test_card import a_card, a_ledger, audit, html_of, result
 
@@ -147,6 +149,18 @@ def test_text_of_a_received_card_is_no_markup():
 def test_tables_that_are_no_card_are_refused(change):
     with pytest.raises(InvalidInput, match=r"must be"):
         card_markdown(card_table(a_card()) | change)
+
+
+def test_the_schema_of_a_card_knows_every_standing_and_is_read_as_a_library_reads_it():
+    schema = schema_of("tacit.reports", "card.schema.json")
+    known = schema["properties"]["guarantees"]["items"]["properties"]["standing"]["enum"]
+    assert known == [*(standing.value for standing in Standing), "stated", "consistent"]
+    library = jsonschema.Draft202012Validator(schema)
+    card = json.loads(json.dumps(card_table(a_card())))
+    number = {"oneOf": [{"type": "number", "maximum": 1.7976931348623157e308}, {"enum": ["inf", None]}]}
+    assert schema["properties"]["metrics"]["additionalProperties"] == number
+    for change in ({}, {"metrics": {"test": True}}, {"checked": {"verdict": "sure"}}, {"about": {"facts": "x"}}):
+        assert library.is_valid(card | change) == (not any(faults(card | change, schema))) == (not change)
 
 
 def test_the_command_says_where_nobody_vouches_for_a_card(tmp_path, capsys):

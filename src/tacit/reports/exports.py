@@ -1,4 +1,4 @@
-"""A card in other forms: Markdown and the claim table of NIST SP 800-226, all made from `card.json`."""
+"""The card as Markdown, made from `card.json`, and the form that a `card.json` must have."""
 
 from __future__ import annotations
 
@@ -9,21 +9,15 @@ from tacit import check
 from tacit.relation import unit_in_words
 from tacit.reports import words
 from tacit.standing import Standing
+from tacit.statement.schema import faults, schema_of
 from tacit.statement.subject import filed
 
 _STANDINGS = [*(standing.value for standing in Standing), "stated", "consistent"]
 _UNKNOWN = "not stated on the card"
 _NUMBERS = ("epsilon", "epsilon_lower", "delta", "mu", "advantage")
-_GUARANTEE = ("accountant", "standing", *_NUMBERS)
-_AUDIT = ("attack", "confidence", "advantage", "epsilon_lower")
-_FACT = ("id", "how")
 _KINDS = {"enforced": "verified", "checked": "verified"} | {
     name: name for name in ("declared", "assumed", "stated", "consistent")
 }
-_NEEDED = (
-    *("dataset", "model", "method", "measure", "metrics", "unit", "relation", "guarantees", "audits", "mechanisms"),
-    *("ledger_hash", "assumptions", "leaks", "unsafe"),
-)
 
 Table = Mapping[str, Any]
 """The content of a `card.json`."""
@@ -94,34 +88,8 @@ def _sections(table: Table) -> list[tuple[str, list[list[str]]]]:
 
 def check_card(table: Table) -> None:
     """Raise `InvalidInput` unless `table` has the form of a card.json: a received file may hold anything."""
-    for name in _NEEDED:
-        if name not in table:
-            raise check.fail("card", f"the content of a card.json, with {name}", sorted(map(str, table))[:3])
-    for name in ("guarantees", "audits", "mechanisms", "assumptions", "leaks", "unsafe"):
-        check.instance(name, table[name], list, "one as in card.json")
-    check.instance("metrics", table["metrics"], Mapping, "one as in card.json")
-    about = check.instance("about", table.get("about", {}), Mapping, "one as in card.json")
-    check.instance("facts of about", about.get("facts", []), list, "one as in card.json")
-    if table.get("checked") is not None:
-        words.checked(check.instance("checked", table["checked"], Mapping, "one as in card.json"))
-    for name, keys in (("guarantees", _GUARANTEE), ("audits", _AUDIT), ("mechanisms", ("type",)), ("facts", _FACT)):
-        for row in table.get(name, ()):
-            if not isinstance(row, Mapping) or any(key not in row for key in keys):
-                raise check.fail(f"each of {name}", f"a table with {', '.join(keys)}", type(row).__name__)
-            for key in set(keys) & {*_NUMBERS, "confidence"}:
-                _check_number(f"{name}.{key}", row[key])
-    for row in table["guarantees"]:
-        check.choice("standing", row["standing"], _STANDINGS)
-    for row in table.get("facts", ()):
-        check.choice("how", row["how"], _KINDS)
-    for value in table["metrics"].values():
-        _check_number("metrics", value)
-
-
-def _check_number(name: str, value: object) -> None:
-    known = value is None or value == "inf" or (isinstance(value, int | float) and not isinstance(value, bool))
-    if not known or value != value:
-        raise check.fail(name, 'a number, "inf" or null', value if isinstance(value, str) else type(value).__name__)
+    for place in faults(dict(table), schema_of("tacit.reports", "card.schema.json"), "card"):
+        raise check.fail(f"{place[:80]} of card.json", "as card.schema.json says", check.Told("another value"))
 
 
 def _best(table: Table) -> Table | None:

@@ -1,4 +1,4 @@
-"""The JSON Schema of statements, and where a value is not as it says; for the keywords that it uses.
+"""The JSON Schemas of statements and cards, and where a value is not as they say; for the keywords that they use.
 
 Source: JSON Schema, draft 2020-12.
 """
@@ -18,14 +18,23 @@ _OF_NUMBERS = {"minimum": lambda value, end: value >= end, "maximum": lambda val
 
 
 @cache
-def statement_schema() -> dict[str, Any]:
-    """The published schema of the payload.
+def schema_of(package: str, name: str) -> dict[str, Any]:
+    """A published schema.
+
+    Args:
+        package: that holds its file.
+        name: of the file.
 
     Example:
-        >>> statement_schema()["properties"]["schema"]
+        >>> schema_of("tacit.statement", "statement.schema.json")["properties"]["schema"]
         {'const': 'tacit-statement/1'}
     """
-    return json.loads(files("tacit.statement").joinpath("statement.schema.json").read_text("utf-8"))
+    return json.loads(files(package).joinpath(name).read_text("utf-8"))
+
+
+def statement_schema() -> dict[str, Any]:
+    """The schema of the payload of a statement."""
+    return schema_of("tacit.statement", "statement.schema.json")
 
 
 def faults(value: object, schema: dict[str, Any], place: str = "statement") -> Iterator[str]:
@@ -33,7 +42,7 @@ def faults(value: object, schema: dict[str, Any], place: str = "statement") -> I
 
     Args:
         value: of JSON.
-        schema: of `statement_schema`, or a part of it.
+        schema: of `schema_of`, or a part of it.
         place: what the value is called.
 
     Example:
