@@ -52,7 +52,7 @@ class LikelihoodRatio:
         >>> ratio = LikelihoodRatio(noise_multiplier=1.0, sample_rate=1.0)
         >>> ratio.add(np.array([0.0, 1.0]))
         >>> ratio.total
-        array([-0.5, 0.5])
+        array([-0.5,  0.5])
     """
 
     noise_multiplier: float

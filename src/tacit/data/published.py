@@ -32,6 +32,7 @@ Contents = Sequence[bytes]
 _TABLE = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
 _MISSING = "?"
+_PARTS = ("x_train", "y_train", "x_test", "y_test")
 
 
 @dataclass(frozen=True)
@@ -200,13 +201,16 @@ def binary(content: bytes, width: int = 123) -> tuple[np.ndarray, np.ndarray]:
     return x, np.array([int(line.startswith("+")) for line in lines])
 
 
+def _parts(*arrays: np.ndarray) -> dict[str, Any]:
+    return dict(zip(_PARTS, arrays, strict=True))
+
+
 def _libsvm(facts: Facts, contents: Contents) -> dict[str, Any]:
     x, y = binary(contents[0])
     if "folds" in facts:
         cut = len(x) - len(x) // facts["folds"]
-        return {"x_train": x[:cut], "y_train": y[:cut], "x_test": x[cut:], "y_test": y[cut:]}
-    x_test, y_test = binary(contents[1])
-    return {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
+        return _parts(x[:cut], y[:cut], x[cut:], y[cut:])
+    return _parts(x, y, *binary(contents[1]))
 
 
 def clustered(contents: Contents, clusters: int = 100) -> tuple[np.ndarray, np.ndarray]:
@@ -235,7 +239,7 @@ def _clusters(facts: Facts, contents: Contents) -> dict[str, Any]:
     train, test = facts["rows"]
     # The seed that the paper's code uses elsewhere; its split has none.
     drawn = train_test_split(np.arange(len(y)), train_size=train, test_size=test, stratify=y, random_state=21312)
-    return {"x_train": x[drawn[0]], "y_train": y[drawn[0]], "x_test": x[drawn[1]], "y_test": y[drawn[1]]}
+    return _parts(x[drawn[0]], y[drawn[0]], x[drawn[1]], y[drawn[1]])
 
 
 def _numbers(facts: Facts, contents: Contents) -> dict[str, Any]:
@@ -254,7 +258,7 @@ def _numbers(facts: Facts, contents: Contents) -> dict[str, Any]:
 
 def _npz(_: Facts, contents: Contents) -> dict[str, Any]:
     with np.load(io.BytesIO(contents[0]), allow_pickle=False) as stored:
-        return {part: stored[part] for part in ("x_train", "y_train", "x_test", "y_test")}
+        return _parts(*(stored[part] for part in _PARTS))
 
 
 def _idx(facts: Facts, contents: Contents) -> dict[str, Any]:
@@ -265,12 +269,11 @@ def _idx(facts: Facts, contents: Contents) -> dict[str, Any]:
     arrays = [_idx_array(content) for content in contents]
     images = [array[:, None].astype(np.float32) / np.float32(255) for array in arrays[::2]]
     if len(arrays) == 4:
-        return {"x_train": images[0], "y_train": arrays[1], "x_test": images[1], "y_test": arrays[3]}
+        return _parts(images[0], arrays[1], images[1], arrays[3])
     cut, rest = facts["fewer_rows"]
     x, y = images[0], arrays[1]
-    parts = {"x_train": x[:cut], "y_train": y[:cut], "x_test": x[cut:], "y_test": y[cut:]}
     split = f"first {cut} test images train, last {rest} test; no training images found"
-    return {**parts, "name": f"{facts['name']}_test", "split": split}
+    return {**_parts(x[:cut], y[:cut], x[cut:], y[cut:]), "name": f"{facts['name']}_test", "split": split}
 
 
 def _idx_array(raw: bytes) -> np.ndarray:

@@ -259,7 +259,9 @@ def plot_account(ledger: Ledger, answer: Account, *, delta: float, path: str | P
     drawn = _worth_drawing(answer)
     figure = Figure(figsize=(11, 5), layout="constrained")
     errors, by_step = figure.subplots(1, 2)
-    _draw_errors(errors, drawn)
+    for tradeoff in drawn:
+        tradeoff.plot(errors)
+    errors.set_aspect("equal")
     _draw_epsilons(by_step, ledger, drawn, delta)
     figure.savefig(path)
 
@@ -268,14 +270,6 @@ def _worth_drawing(answer: Account) -> list[TradeOff]:
     finite = [result for result in answer.results if np.isfinite(result.epsilon)]
     lowest = min((result.epsilon for result in finite), default=0.0)
     return [result.tradeoff for result in finite if result.epsilon <= max(lowest, 1e-6) * _WORTH_DRAWING]
-
-
-def _draw_errors(axes: Any, tradeoffs: list[TradeOff]) -> None:
-    alpha = np.concatenate([np.geomspace(1e-6, 1e-2, 100), np.linspace(1e-2, 1.0, 200)])
-    for tradeoff in tradeoffs:
-        axes.plot(alpha, tradeoff.curve.beta(alpha), dashes=DASHES[tradeoff.standing], label=_label(tradeoff))
-    axes.plot([0, 1], [1, 0], color="0.7", linewidth=0.8)
-    axes.set(xlabel="type I error", ylabel="type II error", xlim=(0, 1), ylim=(0, 1), aspect="equal")
 
 
 def _draw_epsilons(axes: Any, ledger: Ledger, tradeoffs: list[TradeOff], delta: float) -> None:
@@ -291,13 +285,14 @@ def _draw_epsilons(axes: Any, ledger: Ledger, tradeoffs: list[TradeOff], delta: 
                 epsilons.append(float(bound(part, relation=ledger.relation).epsilon(delta)))
             except Refused:
                 epsilons.append(np.nan)
-        axes.plot(shares * most, epsilons, dashes=DASHES[tradeoff.standing], label=_label(tradeoff))
+        axes.plot(
+            shares * most,
+            epsilons,
+            dashes=DASHES[tradeoff.standing],
+            label=f"{tradeoff.source} ({tradeoff.standing.value})",
+        )
     axes.set(xlabel="steps", ylabel=f"epsilon at delta = {delta:g}", xlim=(0, None), ylim=(0, None))
     axes.legend(frameon=False)
-
-
-def _label(tradeoff: TradeOff) -> str:
-    return f"{tradeoff.source} ({tradeoff.standing.value})"
 
 
 Rows = Sequence[Mapping[str, float]]

@@ -36,21 +36,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "LoadedModel": "tacit.runs.prediction",
-    "load": "tacit.runs.prediction",
-    "follow": "tacit.runs.followers",
-    "join": "tacit.runs.followers",
-    "leave": "tacit.runs.followers",
-    "Run": "tacit.runs.run",
-    "TrainedTable": "tacit.runs.table_training",
-    "train_table": "tacit.runs.table_training",
-    "audit_run": "tacit.runs.audits",
-    "resume": "tacit.runs.run",
-    "train": "tacit.runs.run",
+    "audits": ("audit_run",),
+    "followers": ("follow", "join", "leave"),
+    "prediction": ("LoadedModel", "load"),
+    "run": ("Run", "resume", "train"),
+    "table_training": ("TrainedTable", "train_table"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"tacit.runs.{home}"), name)
     raise AttributeError(f"module 'tacit.runs' has no attribute {name!r}")

@@ -267,11 +267,9 @@ def read_config(source: str, overrides: Mapping[str, Any]) -> Config:
 
 def _preset(name: str) -> dict[str, Any]:
     every = preset_names()
-    if name not in every:
-        hint = "A configuration file must end in .toml." if Path(name).exists() else ""
-        check.choice("preset", name, every) if not hint else None
-        raise check.fail("preset", "one of " + ", ".join(every), name, hint)
-    return _from_toml(PRESETS / f"{name}.toml")
+    if name not in every and Path(name).exists():
+        raise check.fail("preset", "one of " + ", ".join(every), name, "A configuration file must end in .toml.")
+    return _from_toml(PRESETS / f"{check.choice('preset', name, every)}.toml")
 
 
 def _from_toml(path: Path) -> dict[str, Any]:

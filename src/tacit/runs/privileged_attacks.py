@@ -180,21 +180,15 @@ class PrivilegedAttacks:
         """Shadow models on random halves of members and non-members, each record in half of them."""
         examples = joined(self.members, self.non_members)
         included = attacks.half_splits(check.count("shadows", self.shadows, minimum=2), len(examples[1]))
-        stack = self._train(examples, included, self.recipe, "references")
-        return stack.references(included)
-
-    def _train(
-        self, examples: attacks.Examples, included: np.ndarray, recipe: attacks.Recipe, name: str
-    ) -> attacks.Stack:
         return attacks.train_stacked(
             examples,
             included,
-            recipe=recipe,
+            recipe=self.recipe,
             classes=len(self.dataset.classes),
             network=None if self.config.model in ("linear", "mlp") else self._network,
-            folder=self.folder / "audit" / name,
+            folder=self.folder / "audit" / "references",
             on_progress=lambda done, total: self.on_progress("shadow models", done, total),
-        )
+        ).references(included)
 
     def _network(self, seed: int) -> nn.Module:
         """A new network of the run with the initial weights of another seed."""
@@ -219,8 +213,4 @@ class PrivilegedAttacks:
             raise check.fail("held-out records", "four at least to attack with half of them", len(labels))
         order = np.random.default_rng(0).permutation(len(labels))
         rows = np.sort(np.array_split(order, 2)[half])
-        return _part((self.dataset.x_test, labels), rows)
-
-
-def _part(examples: attacks.Examples, rows: np.ndarray) -> attacks.Examples:
-    return np.asarray(examples[0])[rows], np.asarray(examples[1])[rows]
+        return self.dataset.x_test[rows], labels[rows]

@@ -334,15 +334,10 @@ def resume(
         _tidy(folder)
         raise check.fail("RUN", "the folder of a run that was stopped", str(folder), "This one is finished.")
     written = (folder / run_signature.LEDGER).exists() or run_signature.LEDGER in opened.seal.files
-    keeps = method_of(config).keeps_checkpoints
-    lacking = [run_signature.CHECKPOINT] if keeps and not (folder / run_signature.CHECKPOINT).exists() else []
-    lacking += [] if (folder / "ledger.json").exists() else ["ledger.json"]
-    begun = [
-        name for name in lacking if name == run_signature.CHECKPOINT or not (folder / run_signature.CHECKPOINT).exists()
-    ]
-    if written and begun:
+    needed = run_signature.CHECKPOINT if method_of(config).keeps_checkpoints else run_signature.LEDGER
+    if written and not any((folder / name).exists() for name in (needed, run_signature.CHECKPOINT)):
         hint = "Without it nothing tells what was spent. Start anew in another folder."
-        raise check.fail("RUN", f"the folder of a run with its {begun[0]}", str(folder), hint)
+        raise check.fail("RUN", f"the folder of a run with its {needed}", str(folder), hint)
     charged = read_budget(folder)
     name = NONE if charged is None else charged["dataset"]
     return train(config, data_dir=data_dir, out=folder, resume=True, budget=name, on_progress=on_progress)

@@ -226,34 +226,17 @@ class FixedTrials(Search):
 
 
 @dataclass(frozen=True)
-class ScoredRecords:
-    """The records that scores are computed on.
-
-    Attributes:
-        x: their inputs.
-        y: their classes.
-    """
-
-    x: np.ndarray
-    y: np.ndarray
-
-    def right(self, predict: Predict) -> int:
-        """How many are classified right; one record changes it by at most 1."""
-        return int(np.count_nonzero(predict(self.x).argmax(axis=1) == self.y))
-
-
-@dataclass(frozen=True)
 class Parts:
     """The parts, no record in two of them; the same for all trials, so that a record pays for one of them.
 
     Attributes:
         training: what trials train on.
-        scored: what scores are computed on.
+        scored: inputs and classes of what scores are computed on.
         held: the holdout of every trial; None without [validation].
     """
 
     training: Dataset
-    scored: ScoredRecords
+    scored: tuple[np.ndarray, np.ndarray]
     held: Dataset | None
 
     @classmethod
@@ -266,14 +249,15 @@ class Parts:
             aside: for scores, bool (rows,).
             held: for the holdout, bool (rows,), none of those aside.
         """
-        scored = (
-            ScoredRecords(dataset.x_test, dataset.y_test)
-            if public
-            else ScoredRecords(dataset.x_train[aside], dataset.y_train[aside])
-        )
+        private = dataset.x_train[aside], dataset.y_train[aside]
+        scored = (dataset.x_test, dataset.y_test) if public else private
         if held is None:
             return cls(dataset.without(aside), scored, None)
         return cls(dataset.without(aside | held), scored, dataset.without(~held))
+
+    def right(self, predict: Predict) -> int:
+        """How many of the scored records are classified right; one record changes it by at most 1."""
+        return int(np.count_nonzero(predict(self.scored[0]).argmax(axis=1) == self.scored[1]))
 
 
 VALIDATION = ("private", "public")

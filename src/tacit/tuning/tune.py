@@ -358,7 +358,7 @@ class SearchMethod(Method[Any]):
         return self._score(trained.predict), Trial(settings, trained_table(trained), ledger, model)
 
     def _score(self, predict: Predict) -> float:
-        right = self._parts.scored.right(predict)
+        right = self._parts.right(predict)
         noise = self._search.score_noise if isinstance(self._search, RandomTrials) else None
         return float(right if noise is None else right + discrete_gaussian(self._stream, Fraction(noise) ** 2))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -40,6 +40,11 @@ SORTS = {
     "test": "test result, highest first",
 }
 """Orders of the list."""
+_KEYS: dict[str, Callable[[RunRow], Any]] = {
+    "name": lambda row: row.name,
+    "epsilon": lambda row: row.epsilon,
+    "test": lambda row: math.inf if row.result is None else -row.result,
+}
 LONGEST_NOTE = 300
 PAGES = {"card.html": "text/html", "audit.html": "text/html", "statement.json": "application/json"}
 """Files of a run that the workbench serves."""
@@ -98,13 +103,7 @@ def list_runs(root: Path, *, query: str = "", sort: str = "date") -> list[RunRow
             found.append(row)
     # Sorting is stable: rows that are alike stay in the order of their dates.
     found.sort(key=lambda row: row.date, reverse=True)
-    if sort == "name":
-        found.sort(key=lambda row: row.name)
-    if sort == "epsilon":
-        found.sort(key=lambda row: row.epsilon)
-    if sort == "test":
-        found.sort(key=lambda row: -math.inf if row.result is None else row.result, reverse=True)
-    return found
+    return found if sort == "date" else sorted(found, key=_KEYS[sort])
 
 
 def run_row(root: Path, name: str) -> RunRow:
