@@ -253,6 +253,6 @@ def _sorted(index: Tensor) -> tuple[Tensor, Tensor]:
     if index.device.type != "cpu" or recording():
         return index.sort(dim=1)
     bits = (index.shape[1] - 1).bit_length()
-    packed = index.long() << bits | torch.arange(index.shape[1])
+    packed = index.long() << bits | torch.arange(index.shape[1], device=index.device)
     packed = torch.from_numpy(np.sort(packed.numpy(), axis=1))
     return packed >> bits, packed & ((1 << bits) - 1)

@@ -278,7 +278,7 @@ def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
 def rows(inputs: Inputs, index: slice | Tensor) -> Inputs:
     """The inputs of the records in `index`."""
     if isinstance(index, Tensor) and index.dtype == torch.int64:
-        return map_tensors(lambda value: value.index_select(0, index), inputs)
+        return map_tensors(lambda value: value.index_select(0, index.to(value.device)), inputs)
     return map_tensors(lambda value: value[index], inputs)
 
 

@@ -157,7 +157,7 @@ def _block(value: Tensor, drawn: frozenset[int]) -> int:
 
 def mark_unwritten(entry: Entry, value: Tensor) -> None:
     """Note that nothing has been written into the new storage of `value`."""
-    entry.unwritten = torch.ones(entry.storage.nbytes(), dtype=torch.uint8)
+    entry.unwritten = torch.ones(entry.storage.nbytes(), dtype=torch.uint8, device=value.device)
 
 
 def mark_written(entry: Entry, value: Tensor, source: Tensor | None = None, origin: Entry | None = None) -> None:
@@ -173,7 +173,7 @@ def mark_written(entry: Entry, value: Tensor, source: Tensor | None = None, orig
     if source is not None and origin is not None and not is_written(origin, source):
         missing = _bytes_of(origin.unwritten, source).any(-1).expand(value.shape).clone()  # type: ignore[arg-type]
         if entry.unwritten is None:
-            entry.unwritten = torch.zeros(entry.storage.nbytes(), dtype=torch.uint8)
+            entry.unwritten = torch.zeros(entry.storage.nbytes(), dtype=torch.uint8, device=value.device)
     if entry.unwritten is None:
         return
     _bytes_of(entry.unwritten, value).copy_(torch.zeros(()) if missing is None else missing[..., None])
@@ -199,5 +199,6 @@ def rest_is_constant(entry: Entry, stride: int, count: int) -> bool:
     size = entry.storage.nbytes()
     if size % (stride * count):
         return False
-    values = torch.empty(0, dtype=torch.uint8).set_(entry.storage).view(-1, count, stride)  # type: ignore[call-overload]
+    whole = torch.empty(0, dtype=torch.uint8, device=entry.storage.device).set_(entry.storage)  # type: ignore[call-overload]
+    values = whole.view(-1, count, stride)
     return bool(torch.eq(values[:, :1], values).all())
