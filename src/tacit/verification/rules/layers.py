@@ -1,4 +1,4 @@
-"""Layers and their gradients: convolution, pooling, norms, embedding, attention, recurrent kernels, losses."""
+"""Layers and their gradients: convolution, pooling, norms, embedding, losses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from tacit.verification.calls import Call, rule
 from tacit.verification.record_types import Public, Records, RecordType
 
-_BATCH_AXIS = "Keep the records on the batch axis"
+BATCH_AXIS = "Keep the records on the batch axis"
 
 
 def read_all(call: Call) -> None:
@@ -22,7 +22,7 @@ def read_all(call: Call) -> None:
 def on_batch_axis(call: Call, kind: RecordType) -> Records | Public:
     """Require the records on the first axis."""
     if isinstance(kind, Records) and kind.axis != 0:
-        call.refuse("the records are not on its batch axis", _BATCH_AXIS)
+        call.refuse("the records are not on its batch axis", BATCH_AXIS)
     return kind if isinstance(kind, Records) else Public()
 
 
@@ -47,7 +47,7 @@ def convolution(call: Call) -> RecordType:
     public_weights(call, "weight", "bias")
     kind = call.records(value)
     if kind is not None and value.dim() < weight.dim():
-        call.refuse("its input has no batch axis", _BATCH_AXIS)
+        call.refuse("its input has no batch axis", BATCH_AXIS)
     return on_batch_axis(call, kind or Public())
 
 
@@ -90,7 +90,7 @@ def spatial(call: Call) -> RecordType:
         if any(part in call.name for part in ("shuffle", "im2col", "col2im")):
             within = values[0].dim() - 1
         if kind.axis >= values[0].dim() - within:
-            call.refuse("it computes along the records", _BATCH_AXIS)
+            call.refuse("it computes along the records", BATCH_AXIS)
     return kind
 
 
@@ -267,85 +267,6 @@ def embedding_bag(call: Call) -> list[RecordType]:
     return [Records(0), kind, Records(0), Records(0)]
 
 
-@rule("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math",
-      "_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention",
-      "_scaled_dot_product_attention_math_for_mps", "_scaled_dot_product_cudnn_attention",
-      "_scaled_dot_product_fused_attention_overrideable")  # fmt: skip
-def attention(call: Call) -> RecordType:
-    """Queries, keys and values have the records on a batch axis; the mask is broadcast to it."""
-    read_all(call)
-    heads = [call["query"], call["key"], call["value"]]
-    kind = call.same_axis(heads)
-    mask = call["attn_mask"] if "attn_mask" in call else call["attn_bias"]
-    if not isinstance(kind, Records):
-        if call.records(mask) is not None:
-            call.refuse("its mask alone follows the records", "Expand queries and keys to the records")
-        return Public()
-    if kind.axis >= heads[0].dim() - 2:
-        call.refuse("it attends from record to record", _BATCH_AXIS)
-    if mask is not None:
-        behind = heads[0].dim() - kind.axis
-        own = call.records(mask)
-        if own is not None and (mask.dim() - own.axis != behind or own.inner != kind.inner):
-            call.refuse("its mask is of other records")
-        if own is None:
-            call.public(mask, mask.dim() - behind, kind.inner)
-    return kind
-
-
-@rule("_scaled_dot_product_flash_attention_for_cpu_backward", "_scaled_dot_product_efficient_attention_backward",
-      "_scaled_dot_product_flash_attention_backward")  # fmt: skip
-def attention_backward(call: Call) -> RecordType:
-    """Gradients of queries, keys and values, each a record's own."""
-    read_all(call)
-    names = ("grad_out", "query", "key", "value", "out", "logsumexp")
-    kind = call.same_axis([call[name] for name in names if name in call])
-    mask = call["attn_mask"] if "attn_mask" in call else call["attn_bias"]
-    if mask is not None and isinstance(kind, Records):
-        behind = call["query"].dim() - kind.axis
-        own = call.records(mask)
-        if own is None:
-            call.public(mask, mask.dim() - behind, kind.inner)
-    if isinstance(kind, Records) and kind.axis >= call["query"].dim() - 2:
-        call.refuse("it attends from record to record")
-    return kind
-
-
-@rule("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward")
-def recurrent(call: Call) -> list[RecordType] | RecordType:
-    """A recurrent layer over (time, batch, features); its state has the records on the axis before the last."""
-    read_all(call)
-    if call["batch_sizes"]:
-        call.refuse("it runs over packed sequences of all records", "Pad to a public length")
-    weights = [name for name in call.given if name.startswith("weight")]
-    public_weights(call, *weights)
-    skipped = (*weights, "workspace")
-    values = [value for name, value in call.given.items() if isinstance(value, Tensor) and name not in skipped]
-    call.all_tensors()
-    kind = call.records(call["input"])
-    if kind is None or kind.axis != 1 or kind.inner != 1:
-        call.refuse("the records are not on its batch axis", _BATCH_AXIS)
-    for value in values:
-        own = call.records(value)
-        if own is None and value.dim() >= 2:
-            call.public(value, value.dim() - 2, 1)
-        elif own is not None and own != Records(value.dim() - 2):
-            call.refuse("its state is of other records")
-    if not call.name.endswith("backward"):
-        state = Records(call["hx_"].dim() - 2)
-        # The last output is the kernel's own memory for its backward pass.
-        return [kind, state, state, Public()]
-    state = Records(call["hx_"].dim() - 2)
-    return [kind, *[call.whole()] * 4, state, state]
-
-
-@rule("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "_thnn_fused_lstm_cell_backward_impl")
-def recurrent_cell(call: Call) -> RecordType:
-    """One step of a recurrent layer: gates and state of a record, and public biases."""
-    read_all(call)
-    return on_batch_axis(call, call.aligned(call.all_tensors()))
-
-
 @rule("nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "multilabel_margin_loss_forward")
 def class_loss(call: Call) -> RecordType | list[RecordType]:
     """A loss of each record's scores and classes; with a reduction, a number of the whole batch."""
@@ -353,7 +274,7 @@ def class_loss(call: Call) -> RecordType | list[RecordType]:
     public_weights(call, "weight")
     kind = on_batch_axis(call, call.same_axis([call["self"], call["target"]]))
     if kind == Public() or call["self"].dim() < (4 if "2d" in call.name else 2):
-        call.refuse("its scores have no batch axis", _BATCH_AXIS)
+        call.refuse("its scores have no batch axis", BATCH_AXIS)
     if call["reduction"]:
         return [call.whole(), Public() if _is_size(call) else call.whole()]
     return [kind, kind if call.name.startswith("aten.multilabel") else Public()]
@@ -415,5 +336,5 @@ def ctc_loss_backward(call: Call) -> RecordType:
     read_all(call)
     call.all_tensors()
     if call.records(call["log_probs"]) != Records(1):
-        call.refuse("the records are not on its batch axis", _BATCH_AXIS)
+        call.refuse("the records are not on its batch axis", BATCH_AXIS)
     return Records(1)
