@@ -130,7 +130,8 @@ def test_a_tier_with_other_bits_is_not_used():
     assert not device.agrees(shifted, "cpu")
 
 
-def test_tensors_of_a_device_get_the_noise_of_the_device(monkeypatch):
+@pytest.mark.parametrize(("count", "calls"), [(8, 0), (1 << 17, 1)])
+def test_large_tensors_of_a_device_get_the_noise_of_the_device(monkeypatch, count, calls):
     """What a CUDA tensor takes, on the host: `is_cuda` is made true of one tensor."""
 
     class Lent(torch.Tensor):
@@ -138,9 +139,10 @@ def test_tensors_of_a_device_get_the_noise_of_the_device(monkeypatch):
 
     taken = []
     monkeypatch.setattr("tacit.training.release.rounded_gaussian_", lambda values, *_, **__: taken.append(1) or values)
-    total = FlatGradient.of(torch.zeros(8).as_subclass(Lent), {"weight": torch.zeros(8)})
+    total = FlatGradient.of(torch.zeros(count).as_subclass(Lent), {"weight": torch.zeros(count)})
     NoisyMean(SeededStream(0))(clip_of(1.0, None), total, torch.zeros(1), 1.0, 4.0)
-    assert taken == [1]
+    assert len(taken) == calls
+    assert total.flat.any() == (not calls)
 
 
 def test_the_kernel_gives_the_same_bits_under_the_interpreter():

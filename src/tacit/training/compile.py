@@ -35,6 +35,7 @@ from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, rows, tensors
 from tacit.gradients.module_state import call_with
 from tacit.gradients.rounding import precise_products
 from tacit.training.captured import ReachedState, reached_by
+from tacit.training.cuda_graph import CudaGraph, StepGraph
 
 _VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 _MARK = "damaged"
@@ -124,7 +125,6 @@ def _damaged(error: BaseException | None, folder: Path) -> bool:
     return any(isinstance(each, EOFError | UnpicklingError) or (named and isinstance(each, _LOADING)) for each in chain)
 
 
-StepGraph = Callable[..., tuple[Tensor, Tensor]]
 # Most small tensors kept for later steps: weights by batch size, scales by noise; beyond it the cache starts anew.
 _MAX_CONSTANTS = 64
 
@@ -168,6 +168,7 @@ class CompiledSum:
         self._graphs: dict[tuple[object, ...], StepGraph] = {}
         self._constants: dict[tuple[object, ...], Tensor] = {}
         self._reached: ReachedState | None = None
+        self._pool: Any = None
 
     def changed(self) -> bool:
         """Whether something that the model or the loss reads was bound anew; then all graphs are dropped."""
@@ -239,11 +240,19 @@ class CompiledSum:
         form = tree_structure(inputs)
         try:
             if not self._compiler:
-                return replay(self._record(trace, form, drawn, plain, {}))
+                return self._launched_whole(replay(self._record(trace, form, drawn, plain, {})))
             return self._by_inductor(trace, form, drawn, plain)
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             raise UnsupportedModel(f'the model cannot be compiled ({reason}). Use engine="eager".') from error
+
+    def _launched_whole(self, run: StepGraph) -> StepGraph:
+        """`run`, on CUDA as a graph of the device."""
+        if not self._parameters[0].is_cuda:
+            return run
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        return CudaGraph(run, len(self._parameters), self._pool)
 
     def _by_inductor(self, trace: Trace, form: TreeSpec, drawn: int, plain: list[Tensor]) -> StepGraph:
         # Importing inductor takes seconds, which a replayed graph need not wait for. The decompositions of pooling use

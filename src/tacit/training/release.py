@@ -18,6 +18,8 @@ from tacit.noise import Stream, rounded_gaussian
 from tacit.noise.correlated import CorrelatedNoise
 from tacit.noise.device import rounded_gaussian_
 
+_FEW = 1 << 16  # values of a device to which the host adds noise in less time than a launch and its answer take
+
 
 class Correlation:
     """The noise of a run whose steps are correlated by `strategy`; every release of the run passes through it.
@@ -149,8 +151,11 @@ class NoisyMean:
         """Overwrite `values` with what may be released of them; as they are without noise."""
         if not std:
             return
-        if values.is_cuda:
-            values.copy_(rounded_gaussian_(values.detach().contiguous(), self._stream, std=std))
+        if values.is_cuda and values.numel() > _FEW:
+            whole = values.detach().contiguous()
+            rounded_gaussian_(whole, self._stream, std=std)
+            if whole.data_ptr() != values.data_ptr():
+                values.copy_(whole)
             return
         host = values.detach().cpu().contiguous()
         rounded_gaussian(host.numpy(), self._stream, std=std, out=host.numpy())
