@@ -289,8 +289,41 @@ def canary_scores(
         allocation=training.allocation,
         strategy=training.strategy,
     )
-    train = _Trainer(config, training, known, monitors, on_progress)
-    train.lane = lane = CanaryLane(
+    computed: list[ExecutionRecord | None] = []
+
+    def after_step(done: int, total: int) -> None:
+        lane.observe_step()
+        on_progress("training with canaries", done, total)
+
+    def train(
+        model: nn.Module, inputs: tuple[Tensor, Tensor], targets: Tensor, *, loss: Loss, optimizer: Optimizer
+    ) -> None:
+        # The number of parameters changes it by 1e-6: 16 stands for that of the lane and its body.
+        monitors.slack = slack(torch.float32, 16, single_slack(training.sample_rate * len(targets)))
+        if training.strategy is not None:
+            monitors.slack = Correlation(training.strategy).slack(monitors.slack)
+        fitted = fit(
+            model,
+            inputs,
+            targets,
+            loss=loss,
+            optimizer=optimizer,
+            clip_norm=config.clip_norm,
+            sampling=monitors.sampling,
+            noise=training.noise,
+            noise_multiplier=training.noise_multiplier,
+            sample_rate=training.sample_rate,
+            steps=training.steps,
+            scheduler=scheduler_of(config, optimizer, training.steps),
+            scheduler_per="step",
+            engine=known.engine,
+            precision=known.precision,
+            max_physical_batch_size=known.max_physical_batch_size,
+            callbacks=[Functions(on_step=after_step)],
+        )
+        computed.append(fitted.execution)
+
+    lane = CanaryLane(
         train,
         lambda: network_of(config, dataset),
         dataset.x_train,
@@ -307,54 +340,8 @@ def canary_scores(
     )
     with with_threads(known.threads):
         scores = one_run(lane, attack=WHITE_BOX, canaries=canaries)
-    assert train.execution is not None
-    return WhiteBox(scores, monitors.verdicts(), train.execution)
-
-
-@dataclass
-class _Trainer:
-    """The production path as `CanaryLane` calls it."""
-
-    config: Config
-    training: Training
-    known: ExecutionRecord
-    monitors: LaneMonitors
-    on_progress: Progress
-    lane: CanaryLane | None = None
-    execution: ExecutionRecord | None = None
-
-    def __call__(
-        self, model: nn.Module, inputs: tuple[Tensor, Tensor], targets: Tensor, *, loss: Loss, optimizer: Optimizer
-    ) -> None:
-        config, training, known = self.config, self.training, self.known
-        # The number of parameters changes it by 1e-6: 16 stands for that of the lane and its body.
-        self.monitors.slack = slack(torch.float32, 16, single_slack(training.sample_rate * len(targets)))
-        if training.strategy is not None:
-            self.monitors.slack = Correlation(training.strategy).slack(self.monitors.slack)
-        self.execution = fit(
-            model,
-            inputs,
-            targets,
-            loss=loss,
-            optimizer=optimizer,
-            clip_norm=config.clip_norm,
-            sampling=self.monitors.sampling,
-            noise=training.noise,
-            noise_multiplier=training.noise_multiplier,
-            sample_rate=training.sample_rate,
-            steps=training.steps,
-            scheduler=scheduler_of(config, optimizer, training.steps),
-            scheduler_per="step",
-            engine=known.engine,
-            precision=known.precision,
-            max_physical_batch_size=known.max_physical_batch_size,
-            callbacks=[Functions(on_step=self._after_step)],
-        ).execution
-
-    def _after_step(self, done: int, total: int) -> None:
-        if self.lane is not None:
-            self.lane.observe_step()
-        self.on_progress("training with canaries", done, total)
+    assert computed[-1] is not None
+    return WhiteBox(scores, monitors.verdicts(), computed[-1])
 
 
 def _groups(lane: CanaryLane, monitors: LaneMonitors, training: Training) -> np.ndarray:
