@@ -11,6 +11,7 @@ import re
 import secrets
 import sys
 import tomllib
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def plain_values(value: object) -> Any:
     """`value` with every float a Python float and every infinity spelled "inf" or "-inf"."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: plain_values(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain_values(item) for item in value]

@@ -64,19 +64,9 @@ class CanaryEvidence:
 
     def row(self) -> dict[str, Any]:
         """JSON form."""
-        return {
-            "steps": self.steps,
-            "total": self.total,
-            "claim_epsilon": self.epsilon,
-            "epsilon_lower": self.result.epsilon_lower,
-            "monitors": dict(self.monitors),
-            "power": dict(self.power),
-            "simulated": self.simulated,
-            "seconds": self.seconds,
-            "is_seeded": self.is_seeded,
-            "refuted": self.refuted,
-            "could_refute": self.could_refute,
-        }
+        names = ("steps", "total", "monitors", "power", "simulated", "seconds", "is_seeded", "refuted", "could_refute")
+        bounds = {"claim_epsilon": self.epsilon, "epsilon_lower": self.result.epsilon_lower}
+        return {name: getattr(self, name) for name in names} | bounds
 
 
 def canary_power(

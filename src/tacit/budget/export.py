@@ -41,13 +41,8 @@ def totals(dataset: DatasetBudget) -> dict[str, Any]:
     delta = delta_of(dataset)
     answer = spent.epsilon(delta)
     held = [
-        {
-            "label": each.label,
-            "time": each.time,
-            "status": each.status,
-            "scope": each.scope,
-            "mechanisms": [mechanism.spec() | {"steps": steps} for mechanism, steps in mechanisms(each.steps)],
-        }
+        {name: getattr(each, name) for name in ("label", "time", "status", "scope")}
+        | {"mechanisms": [mechanism.spec() | {"steps": steps} for mechanism, steps in mechanisms(each.steps)]}
         for each in known.held.values()
     ]
     return {
@@ -79,13 +74,8 @@ def history_rows(dataset: DatasetBudget) -> list[dict[str, Any]]:
     rows = dataset.history()
     labels = {row.reservation: row.body["label"] for row in rows if row.kind == "reserve"}
     return [
-        {
-            "number": row.number,
-            "time": row.time,
-            "dataset": row.dataset,
-            "kind": row.kind,
-            "says": check.visible(_says(row, labels)),
-        }
+        {name: getattr(row, name) for name in ("number", "time", "dataset", "kind")}
+        | {"says": check.visible(_says(row, labels))}
         for row in rows
     ]
 

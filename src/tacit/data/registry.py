@@ -58,14 +58,9 @@ def describe(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> di
     ]
     train, test = known.fewer_rows if known.fewer_rows and "missing" in states else known.rows
     return {
-        "name": known.name,
-        "summary": known.summary,
+        **{name: getattr(known, name) for name in ("name", "summary", "task", "licence")},
+        **{name: list(getattr(known, name)) for name in ("features", "classes", "leaks")},
         "rows": {"train": train, "test": test},
-        "features": list(known.features),
-        "task": known.task,
-        "classes": list(known.classes),
-        "licence": known.licence,
-        "leaks": list(known.leaks),
         "folder": str(folder) if known.files else None,
         "files": files,
         "present": all(

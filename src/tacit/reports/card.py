@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 Scalar = str | int | float | bool | None
+_AS_THEY_ARE = (
+    *("title", "about", "dataset", "records", "model", "method", "measure", "held_out", "calibration", "power"),
+    *("leaks", "training_curve", "settings", "versions", "wall_seconds", "training_seconds"),
+)
 
 
 @dataclass(frozen=True)
@@ -119,33 +123,15 @@ def coarse_seconds(seconds: float) -> float:
 
 def card_table(card: Card) -> dict[str, Any]:
     """The content of `card.json`: plain values, infinity spelled "inf"."""
-    return plain_values(
-        {
-            "title": card.title,
-            "about": dict(card.about),
-            "dataset": card.dataset,
-            "records": card.records,
-            "model": card.model,
-            "method": card.method,
-            "measure": card.measure,
-            "metrics": {"nonprivate_test": None} | dict(card.metrics),
-            "held_out": dict(card.held_out),
-            "calibration": [dict(row) for row in card.calibration],
-            "guarantees": [result.row() for result in card.account.results],
-            "refused": [{"accountant": name, "why": why} for name, why in card.account.refused],
-            "checked": None if card.account.checked is None else card.account.checked.row(),
-            "audits": [_audit_row(card, audit) for audit in _every(card)],
-            "evidence": card.evidence if isinstance(card.evidence, str) else card.evidence.row(),
-            "power": {attack: dict(found) for attack, found in card.power.items()},
-            "leaks": list(card.leaks),
-            "training_curve": {name: list(values) for name, values in card.training_curve.items()},
-            "settings": dict(card.settings),
-            "versions": dict(card.versions),
-            "wall_seconds": card.wall_seconds,
-            "training_seconds": card.training_seconds,
-        }
-        | ledger_table(card.ledger)
-    )
+    found = {
+        "metrics": {"nonprivate_test": None} | dict(card.metrics),
+        "guarantees": [result.row() for result in card.account.results],
+        "refused": [{"accountant": name, "why": why} for name, why in card.account.refused],
+        "checked": None if card.account.checked is None else card.account.checked.row(),
+        "audits": [_audit_row(card, audit) for audit in _every(card)],
+        "evidence": card.evidence if isinstance(card.evidence, str) else card.evidence.row(),
+    }
+    return plain_values({name: getattr(card, name) for name in _AS_THEY_ARE} | found | ledger_table(card.ledger))
 
 
 def ledger_table(ledger: Ledger) -> dict[str, Any]:
@@ -168,17 +154,9 @@ def refuted(card: Card, audit: AuditResult) -> list[str]:
 
 
 def _audit_row(card: Card, audit: AuditResult) -> dict[str, Any]:
-    return audit.row() | {
-        "estimator": audit.estimator,
-        "trials": audit.trials.value,
-        "statement": audit.statement,
-        "advantage_interval": list(audit.advantage_interval),
-        "delta": audit.delta,
-        "members": audit.members,
-        "non_members": audit.non_members,
-        "detectable_epsilon": audit.detectable_epsilon,
-        "refutes": refuted(card, audit),
-    }
+    names = ("estimator", "statement", "advantage_interval", "delta", "members", "non_members", "detectable_epsilon")
+    told = {name: getattr(audit, name) for name in names}
+    return audit.row() | told | {"trials": audit.trials.value, "refutes": refuted(card, audit)}
 
 
 def _every(card: Card) -> tuple[AuditResult, ...]:
@@ -233,15 +211,8 @@ def environment() -> Environment:
 
     loader = PackageLoader("tacit.reports", "templates")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters |= {
-        "upward": words.upward,
-        "downward": words.downward,
-        "nearest": words.nearest,
-        "percent": words.percent,
-        "measured": words.measured,
-        "duration": words.duration,
-        "setting": words.setting,
-    }
+    names = ("upward", "downward", "nearest", "percent", "measured", "duration", "setting")
+    made.filters |= {name: getattr(words, name) for name in names}
     return made
 
 

@@ -230,6 +230,13 @@ class OneRelease(Method[Settings]):
     def release(self, job: Job) -> Trained:
         """Fit the estimator and keep the model."""
 
+    @staticmethod
+    def given(job: Job) -> dict[str, Any]:
+        """Arguments that every estimator takes from the configuration."""
+        names = ("epsilon", "delta", "relation", "strict", "unsafe_seed")
+        config = {name: getattr(job.config, name) for name in names}
+        return config | {"classes": range(len(job.dataset.classes)), "ledger": job.ledger}
+
     def kept(self, job: Job, released: Released, **told: Any) -> Trained:
         """Save the released model; `told` is what the card says of it, by the names of `Trained`."""
         store(job, dict(released.named_buffers()))

@@ -197,19 +197,14 @@ def _described(config: Config, model: nn.Module) -> str:
 
 def _settings(config: Config, plan: training.Plan) -> dict[str, Scalar]:
     noise = plan.noise_multiplier
+    names = ("optimizer", "learning_rate", "learning_rate_schedule", "epochs", "batch_size", "clip_norm", "delta")
+    left_out = {"features": "none", "average": None}
     return {
-        "optimizer": config.optimizer,
-        "learning_rate": config.learning_rate,
-        "learning_rate_schedule": config.learning_rate_schedule,
-        "epochs": config.epochs,
+        **{name: getattr(config, name) for name in names},
         "steps": plan.steps,
         "sampling": plan.sampling.type,
-        "batch_size": config.batch_size,
         "sample_rate": plan.sample_rate,
         "clipping": plan.clip.type,
-        "clip_norm": config.clip_norm,
         "noise_multiplier": f"{noise[0]:g} to {noise[-1]:g}" if isinstance(noise, tuple) else noise,
-        "delta": config.delta,
-        **({"features": config.features} if config.features != "none" else {}),
-        **({"average": config.average} if config.average is not None else {}),
+        **{name: getattr(config, name) for name, usual in left_out.items() if getattr(config, name) != usual},
     }

@@ -94,22 +94,14 @@ class Perturbation(OneRelease[PerturbationSettings]):
         return lambda inputs: model.predict_proba(_rows(inputs))
 
     def _estimator(self, job: Job) -> Any:
-        config, dataset = job.config, job.dataset
-        assert config.epsilon is not None, "see check"
         return DPLogisticRegression(
             method=self.settings.family,
             variant=self.settings.variant,
-            epsilon=config.epsilon,
-            delta=config.delta,
-            relation=config.relation,
-            classes=range(len(dataset.classes)),
-            data_bounds=tuple(_rows(end, like=dataset.x_train) for end in dataset.bounds),
+            data_bounds=tuple(_rows(end, like=job.dataset.x_train) for end in job.dataset.bounds),
             norm_bound=self.settings.norm_bound,
             regularization="auto" if self.settings.regularization is None else self.settings.regularization,
             class_weight=_class_weight(job),
-            ledger=job.ledger,
-            strict=config.strict,
-            unsafe_seed=config.unsafe_seed,
+            **self.given(job),
         )
 
 

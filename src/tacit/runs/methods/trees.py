@@ -179,8 +179,7 @@ class Trees(OneRelease[TreesSettings]):
         )
 
     def _estimator(self, job: Job) -> DPBoostedTrees:
-        config, dataset = job.config, job.dataset
-        assert config.epsilon is not None, "see check"
+        dataset = job.dataset
         widths = np.array(_widths(dataset))
         low, high = (np.broadcast_to(np.asarray(end, dtype=float), dataset.x_train.shape[1:]) for end in dataset.bounds)
         first = np.cumsum(widths) - widths
@@ -188,15 +187,9 @@ class Trees(OneRelease[TreesSettings]):
         return DPBoostedTrees(
             trees=self.settings.trees,
             depth=self.settings.depth,
-            epsilon=config.epsilon,
-            delta=config.delta,
-            relation=config.relation,
-            classes=range(len(dataset.classes)),
             data_bounds=(np.where(hot, 0.0, low[first]), np.where(hot, widths - 1.0, high[first])),
             categorical=np.flatnonzero(hot).tolist(),
-            ledger=job.ledger,
-            strict=config.strict,
-            unsafe_seed=config.unsafe_seed,
+            **self.given(job),
         )
 
 
