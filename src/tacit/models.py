@@ -190,13 +190,36 @@ def linear(inputs: int, classes: int) -> nn.Module:
     return mlp(inputs, classes, hidden=())
 
 
-def mlp(inputs: int, classes: int, *, hidden: Sequence[int] = (16,)) -> nn.Module:
+def mlp(inputs: int, classes: int, *, hidden: Sequence[int] = (16,)) -> nn.Sequential:
     """Fully connected ReLU network: (batch, inputs) -> (batch, classes) logits."""
     widths = [check.count("inputs", inputs), *(check.count("hidden", width) for width in hidden)]
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
-    return glorot(nn.Sequential(*layers, nn.Linear(widths[-1], check.count("classes", classes))))
+    network = nn.Sequential(*layers, nn.Linear(widths[-1], check.count("classes", classes)))
+    glorot(network)
+    return network
+
+
+class BesideLinear(nn.Module):
+    """`scale network(x) + linear(x)`: the scores of a network beside those of a linear model, which start at zero.
+
+    Args:
+        network: (batch, inputs) -> (batch, classes).
+        inputs: their number.
+        classes: their number.
+        scale: of the network's scores.
+    """
+
+    def __init__(self, network: nn.Module, inputs: int, classes: int, *, scale: float):
+        super().__init__()
+        self.scale = scale
+        self.network, self.linear = network, nn.Linear(inputs, classes, bias=False)
+        nn.init.zeros_(self.linear.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits, (batch, classes)."""
+        return self.scale * self.network(x) + self.linear(x)
 
 
 class Recommender(nn.Module):

@@ -59,6 +59,9 @@ OTHERS = {
     | LABELS
     | {
         "hidden": 5,
+        "linear": False,
+        "features": "cosines",
+        "categorical": (0,),
         "epochs": 2.0,
         "batch_size": 20,
         "learning_rate": 0.1,
@@ -82,7 +85,7 @@ REFUSED = {
     **dict.fromkeys([(DPLinearRegression, "weight_bound")], UNREAD),
     **{
         (kind, "categorical"): "must be columns of codes"
-        for kind in (DPLogisticRegression, DPLinearRegression, DPRidge)
+        for kind in (DPLogisticRegression, DPLinearRegression, DPRidge, DPMLPClassifier)
     },
     (DPLinearSVC, "classes"): "must be two",
 }

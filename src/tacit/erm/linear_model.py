@@ -21,7 +21,7 @@ from tacit.erm.gradient import MORE, NUMBERS, QUANTILE_SHARE, TWO, Shape
 from tacit.erm.lead import CHECK_SHARE, lead_of_classes, lead_of_numbers
 from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
-from tacit.erm.quantiles import CosineDesign, distributions, mechanism_of
+from tacit.erm.quantiles import CosineDesign, distributions_of, mechanism_of
 from tacit.erm.release import Method, Release, Terms
 from tacit.erm.solver import Problem
 from tacit.erm.transformers import categories_of, split_bill
@@ -151,6 +151,45 @@ class PrivateModel(PrivateEstimator, ABC):
             return Design(low, high, norm, constant)
         return Design(low, high, norm, constant, *smallest_ball(low, high, norm, columns))
 
+    def _shape(self, size: int, columns: int, target: Target, kind: str) -> Shape:
+        """What is public of the fit."""
+        relation = Relation.parse(self.relation)
+        if isinstance(target, Epsilon) and target.delta == 0:
+            return Shape(size, columns, 0.0, kind)
+        multiplier = smallest("noise_multiplier", Gaussian, target, relation=relation).value
+        return Shape(size, columns, relation.sensitivity / multiplier, kind)
+
+    def _takes_cosines(
+        self, shape: Shape, features: str | None, categorical: Sequence[Any], *, free: bool = True, plain: bool = True
+    ) -> bool:
+        """Whether this fit is on cosines: by the rule where settings are `plain`, refused where they are not `free`."""
+        check.choice("features", features or "none", ("auto", "cosines", "none"))
+        free = free and self.data_bounds is not None and shape.mu > 0
+        if features == "auto":
+            return free and (bool(categorical) or (plain and self.norm_bound is None and shape.cosines()))
+        if features == "cosines" and not free:
+            hint = "They need data_bounds, delta > 0, and the method that the rule gives them."
+            raise check.fail("features", 'None or "auto" with these settings', features, hint)
+        return features == "cosines"
+
+    def _categories(self, shape: Shape, categorical: Sequence[Any]) -> tuple[dict[int, int], tuple[Array, Array]]:
+        """Column -> number of its codes, and the declared ends of all columns."""
+        ends = declared_bounds(self.data_bounds, shape.columns)
+        low, high = (np.broadcast_to(end, (shape.columns,)) for end in ends)
+        return categories_of(self, categorical, low, high), (low, high)
+
+    def _cosine_share(self, shape: Shape, categorical: Sequence[Any]) -> float:
+        """Share of mu^2 for the distribution functions of the columns that are no categories."""
+        return QUANTILE_SHARE if len(self._categories(shape, categorical)[0]) < shape.columns else 0.0
+
+    def _cosine_design(
+        self, X: Array, shape: Shape, categorical: Sequence[Any], terms: Terms, multiplier: float
+    ) -> CosineDesign:
+        """Cosines of distribution functions that are released here, at `multiplier`."""
+        categories, ends = self._categories(shape, categorical)
+        known = distributions_of(X, *ends, categories, terms, multiplier=multiplier, size=shape.records)
+        return CosineDesign(known, categories, self._constant())
+
     def _constant(self) -> float:
         """The constant that stands for the intercept; 0 without one."""
         return 0.0
@@ -278,10 +317,10 @@ class ConvexModel(LinearModel):
     def _fit(self, X: Array, targets: Array) -> Release:
         size = len(X) if self.public_size is None else check.count("public_size", self.public_size)
         target = self._target(size)
-        pure = isinstance(target, Epsilon) and target.delta == 0
-        mu = 0.0 if pure else self._relation().sensitivity / self._multiplier(target)
-        shape = Shape(size, X.shape[1], mu, self._kind())
-        if self._takes_cosines(shape):
+        shape = self._shape(size, X.shape[1], target, self._kind())
+        free = self.method == "auto" and self.variant is None
+        plain = self.regularization == "auto" and "prior_norm" not in self._set()
+        if self._takes_cosines(shape, self.features, self.categorical, free=free, plain=plain):
             return self._additive(X, targets, target, shape)
         named = self.method if self.method != "auto" else self._family(shape)
         self.method_ = method_of(named, self.variant, target)
@@ -306,33 +345,13 @@ class ConvexModel(LinearModel):
         self.regularization_ = strength / problem.size
         return release
 
-    def _takes_cosines(self, shape: Shape) -> bool:
-        """Whether this fit is an additive model; raises `InvalidInput` where it was asked for and cannot be."""
-        check.choice("features", self.features or "none", ("auto", "cosines", "none"))
-        free = self.method == "auto" and self.variant is None and self.data_bounds is not None and shape.mu > 0
-        if self.features == "auto":
-            plain = self.norm_bound is None and self.regularization == "auto" and "prior_norm" not in self._set()
-            return free and (bool(self.categorical) or (plain and shape.cosines()))
-        if self.features == "cosines" and not free:
-            hint = "They need data_bounds, delta > 0, and the method that the rule gives them."
-            raise check.fail("features", 'None or "auto" with these settings', self.features, hint)
-        return self.features == "cosines"
-
     def _additive(self, X: Array, targets: Array, target: Target, shape: Shape) -> Release:
         """Distribution functions for a tenth of mu^2, then full-batch steps on their cosines for the rest."""
-        ends = declared_bounds(self.data_bounds, shape.columns)
-        low, high = (np.broadcast_to(end, (shape.columns,)) for end in ends)
-        categories = categories_of(self, self.categorical, low, high)
-        numeric = [each for each in range(shape.columns) if each not in categories]
-        share = QUANTILE_SHARE if numeric else 0.0
+        share = self._cosine_share(shape, self.categorical)
         terms = self._terms(X, target)
         parts = (share, mechanism_of), (1 - share - CHECK_SHARE, Gaussian), (CHECK_SHARE, Gaussian)
         (first, second, third), mechanism = split_bill(terms, *parts)
-        found = []
-        if numeric:
-            ends = low[numeric], high[numeric]
-            found = distributions(X[:, numeric], *ends, terms, multiplier=first, size=shape.records)
-        self.design_ = CosineDesign(dict(zip(numeric, found, strict=True)), categories, self._constant())
+        self.design_ = self._cosine_design(X, shape, self.categorical, terms, first)
         self.method_ = shape.additive(self._loss(), self.design_.largest)
         problem = self._problem(X, targets, 0.0)
         problem = problem.with_strength(self._strength(problem, terms))
@@ -392,13 +411,6 @@ class ConvexModel(LinearModel):
     def _set(self) -> set[str]:
         """Names of the parameters that are not at their defaults."""
         return {each.name for each in fields(self) if getattr(self, each.name) is not each.default}
-
-    def _relation(self) -> Relation:
-        return Relation.parse(self.relation)
-
-    def _multiplier(self, target: Target) -> float:
-        """Noise multiplier of one Gaussian release that meets `target`."""
-        return smallest("noise_multiplier", Gaussian, target, relation=self._relation()).value
 
     def _strength(self, problem: Problem, terms: Terms) -> float:
         """Strength n lambda: the method's own choice for "auto", else the declared one."""

@@ -92,6 +92,17 @@ def distributions(
     return [_joined(found[found[:, 0] == each], low[each], high[each], size) for each in range(columns)]
 
 
+def distributions_of(
+    X: Array, low: Array, high: Array, categories: Mapping[int, int], terms: Terms, *, multiplier: float, size: int
+) -> dict[int, Distribution]:
+    """`distributions` of the columns that are no categories, by column; nothing is charged where there are none."""
+    numeric = [each for each in range(X.shape[1]) if each not in categories]
+    if not numeric:
+        return {}
+    found = distributions(X[:, numeric], low[numeric], high[numeric], terms, multiplier=multiplier, size=size)
+    return dict(zip(numeric, found, strict=True))
+
+
 def mechanism_of(multiplier: float) -> Mechanism:
     """What `distributions` releases: `LEVELS` Gaussian steps that together have this noise multiplier."""
     return Gaussian(multiplier * math.sqrt(LEVELS)) * LEVELS
@@ -341,14 +352,13 @@ class CosineFeatures(TransformerMixin, PaidTransformer):
         X = checked_rows(self, X, reset=True)
         terms, size = self._opened(X)
         categories = categories_of(self, self.categorical, self._low, self._high)
-        numeric = [each for each in range(X.shape[1]) if each not in categories]
-        if not numeric:
+        if len(categories) == X.shape[1]:
             raise check.fail("categorical", "not all columns", self.categorical, "Use PublicOneHot, which is free.")
         multiplier = terms.noise_multiplier(mechanism_of)
         self.step_ = mechanism_of(multiplier)
-        ends = self._low[numeric], self._high[numeric]
-        found = distributions(X[:, numeric], *ends, terms, multiplier=multiplier, size=size)
-        self.design_ = CosineDesign(dict(zip(numeric, found, strict=True)), categories, 0.0)
+        ends = self._low, self._high
+        known = distributions_of(X, *ends, categories, terms, multiplier=multiplier, size=size)
+        self.design_ = CosineDesign(known, categories, 0.0)
         return self
 
     def transform(self, X: Any) -> Array:

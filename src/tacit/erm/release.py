@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -75,10 +76,14 @@ class Terms:
             note: what it is for.
             exact: whether all of its noise is `noisy` or `radial`, or drawn by another exact sampler.
         """
-        with self.ledger.planned(after=self._after):  # The charges of one release are planned together.
+        with self.planned():
             self.ledger.begin(*one_shot_facts(unit=self.ledger.unit, secure=self.stream.secure, exact=exact))
         for part, steps in mechanism.parts():
             self.ledger.add(part, steps, note)
+
+    def planned(self) -> AbstractContextManager[None]:
+        """Context of a charge: those of one release are planned together, before its first noise."""
+        return self.ledger.planned(after=self._after)
 
     def noisy(self, values: Array, *, std: float, rounding: float = 0.0) -> Array:
         """`values` plus Gaussian noise, as they may be released: on the grid of `rounded_gaussian`.

@@ -382,27 +382,18 @@ class DPBoostedTrees(PrivateClassifier):
         terms = self._terms(X, self._target(size))
         low, high = (np.broadcast_to(end, (width,)) for end in (self.design_.low, self.design_.high))
         categories = categories_of(self, self.categorical, low, high)
-        numeric = [each for each in range(width) if each not in categories]
-        share = QUANTILE_SHARE if numeric else 0.0
+        share = QUANTILE_SHARE if len(categories) < width else 0.0
         count = check.count("trees", self.trees)
         parts = (share, quantiles.mechanism_of), (1 - share, lambda value: trees.mechanism_of(value, count))
         (first, second), mechanism = split_bill(terms, *parts)
-        self.distributions_ = self._distributions(X, numeric, (low, high), terms, first, size)
+        ends = low, high
+        self.distributions_ = quantiles.distributions_of(X, *ends, categories, terms, multiplier=first, size=size)
         structure = trees.draw_structure(rng, self.distributions_, categories, trees=count, depth=depth)
         classes = len(self.classes_)
         self.trees_, facts = trees.boosted(structure, X, targets, classes, terms, multiplier=second, size=size)
         self.categories_, self.columns_ = categories, width
         theta = self.trees_.values.reshape(-1, self.trees_.values.shape[2])
         return terms.release(theta, mechanism, facts | {"quantile_share": share})
-
-    def _distributions(
-        self, X: Array, numeric: list[int], ends: tuple[Array, Array], terms: Terms, multiplier: float, size: int
-    ) -> dict[int, quantiles.Distribution]:
-        if not numeric:
-            return {}
-        low, high = (end[numeric] for end in ends)
-        found = quantiles.distributions(X[:, numeric], low, high, terms, multiplier=multiplier, size=size)
-        return dict(zip(numeric, found, strict=True))
 
     def _sized(self) -> bool:
         return self.public_size is not None

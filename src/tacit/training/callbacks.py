@@ -206,12 +206,13 @@ class BestModel(Callback):
 class AverageModel(Callback):
     """Release the exponential mean of the weights over the steps in place of the last ones; post-processing.
 
-    After step t the mean moves to it by 1 - min(decay, (1 + t) / (10 + t)). The run itself goes on from the weights,
+    After step t the mean moves to it by 1 - min(decay, (1 + t) / (10 + t)); without `decay` it is the plain mean over
+    the second half of the steps. The run itself goes on from the weights,
     and a checkpoint keeps both.
 
     Args:
         model: the model that is trained.
-        decay: in (0, 1).
+        decay: in (0, 1), or None.
 
     Raises:
         InvalidInput: `decay` is outside.
@@ -226,14 +227,16 @@ class AverageModel(Callback):
     Source: Polyak & Juditsky 1992; De et al. 2022 (arXiv 2204.13650), section 3.
     """
 
-    def __init__(self, model: nn.Module, decay: float):
+    def __init__(self, model: nn.Module, decay: float | None = None):
         self._model = model
-        self._decay = check.probability("decay", decay, open_low=True, open_high=True)
+        self._decay = decay if decay is None else check.probability("decay", decay, open_low=True, open_high=True)
         self._mean: dict[str, Tensor] = {}
 
     def on_step(self, taken: int, planned: int) -> None:
         """Move the mean."""
-        share = 1 - min(self._decay, (1 + taken) / (10 + taken))
+        share = 1 / max(1, taken - planned // 2)
+        if self._decay is not None:
+            share = 1 - min(self._decay, (1 + taken) / (10 + taken))
         for name, value in self._model.named_parameters():
             if name in self._mean:
                 self._mean[name].lerp_(value.detach(), share)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tacit import check
 from tacit.erm import DPMLPClassifier
 from tacit.erm.base import default_delta
 from tacit.erm.release import Release
@@ -56,6 +57,8 @@ _RATE = 1.0
 _BOUND, _SMOOTHNESS = 1.0, 0.25
 _REGULARIZATION = 0.01
 _CLIP = 0.5
+PLAIN = {"linear": False, "features": None}
+"""Settings by which `DPMLPClassifier` is the paper's network on the rows as they are."""
 
 Line = Mapping[str, Any]
 Change = Callable[[Sequence["Tensor"], Sequence["Tensor"]], Sequence["Tensor"]]
@@ -184,7 +187,7 @@ def _estimated(data: Any, method: str, epsilon: float, seed: int) -> tuple[float
         relation="replace_one",
         learning_rate=1.0,
         unsafe_seed=seed,
-        **({"epochs": 10.0, "batch_size": 1024} if method == "sgd" else {}),
+        **(PLAIN | {"epochs": 10.0, "batch_size": 1024, "hidden": data.x_train.shape[1]} if method == "sgd" else {}),
         **declared(data),
     )
     with warnings.catch_warnings():
@@ -207,11 +210,13 @@ class PublishedMLP(DPMLPClassifier):
     """
 
     steps: int = 50
-    learning_rate: float = 1.0
+    learning_rate: float | None = 1.0
     pl_constant: float = 0.01
+    linear: bool = False
+    features: str | None = None
 
     def _unread(self) -> tuple[str, ...]:
-        return (*super()._unread(), "epochs", "batch_size", "clip_norm")
+        return (*super()._unread(), "epochs", "batch_size", "clip_norm", *PLAIN, "categorical")
 
     def _fit(self, X: np.ndarray, targets: np.ndarray) -> Release:
         import torch
@@ -219,8 +224,10 @@ class PublishedMLP(DPMLPClassifier):
         from tacit.training import fit_nonprivate
 
         terms = self._terms(X, self._target(len(X)))
-        self.model_, rows = self._network(X.shape[1]), self.design_.features(X)
+        columns = X.shape[1]
+        self.model_, rows = self._network(columns, self.hidden or columns), self.design_.features(X)
         epsilon, delta = approximate(terms, "paper")
+        learning_rate = check.positive("learning_rate", self.learning_rate)
         sigma = published_std(
             lipschitz=1.0,
             steps=self.steps,
@@ -236,7 +243,7 @@ class PublishedMLP(DPMLPClassifier):
             rows + gaussian(terms.stream, rows.shape, std=sigma),
             targets.astype(np.int64),
             loss=torch.nn.CrossEntropyLoss(reduction="none"),
-            optimizer=torch.optim.SGD(self.model_.parameters(), lr=self.learning_rate, momentum=_MOMENTUM),
+            optimizer=torch.optim.SGD(self.model_.parameters(), lr=learning_rate, momentum=_MOMENTUM),
             sample_rate=1.0,
             steps=self.steps,
         )
