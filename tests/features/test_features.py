@@ -2,6 +2,7 @@
 
 import json
 import math
+import socket
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from tacit.features import (
     drawings,
 )
 from tacit.standing import Standing
+from tacit.training import save_model
 from tacit.verification import check_recordwise
 
 
@@ -258,6 +260,37 @@ def test_frozen_features_are_declared_by_the_digest_of_their_weights():
         net[0].weight[0, 0] += 1
     assert features.key() != before
     assert not any(value.requires_grad for value in features.parameters())
+
+
+def test_frozen_weights_of_a_torch_file_are_those_of_the_file(tmp_path):
+    net = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    save_model(net, tmp_path / "model.safetensors")
+    rows = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    other = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    features = Frozen.from_folder(tmp_path, torch.zeros(1, 4), other)
+    np.testing.assert_array_equal(features.of(rows), net(torch.from_numpy(rows)).detach().numpy())
+    assert f"the weights of {tmp_path.name}" in features.sentence
+    with pytest.raises(InvalidInput, match="path must hold the parameters of this model"):
+        Frozen.from_folder(tmp_path, torch.zeros(1, 4), nn.Linear(4, 2))
+
+
+def test_frozen_weights_of_a_hugging_face_folder_need_no_network(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = transformers.BertModel(transformers.BertConfig(vocab_size=20, max_position_embeddings=16, **sizes))
+    model.save_pretrained(tmp_path)
+    monkeypatch.setattr(socket, "socket", None)
+    tokens = torch.randint(0, 20, (3, 6))
+    features = Frozen.from_folder(tmp_path, tokens[:1])
+    expected = model.eval()(tokens).pooler_output.detach().numpy()
+    np.testing.assert_allclose(features.of(tokens.numpy()), expected, atol=1e-6)
+    check_recordwise(features, tokens)
+    (tmp_path / "config.json").write_text('{"model_type": "none such"}')
+    with pytest.raises(InvalidInput, match="folder must be a model that transformers can make"):
+        Frozen.from_folder(tmp_path, tokens[:1])
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(InvalidInput, match=r"a local folder with model\.safetensors and config\.json"):
+        Frozen.from_folder(tmp_path, tokens[:1])
 
 
 def test_frozen_networks_that_mix_records_are_refused():

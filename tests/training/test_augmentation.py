@@ -12,7 +12,6 @@ from tacit.clipping import PerLayerClip
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.noise import SeededStream
 from tacit.training import fit, make_private
-from tacit.training.augmentation import mean_of_copies
 from tacit.training.private_step import private_step
 from tests.training.cases import cross_entropy
 
@@ -74,10 +73,10 @@ def test_a_step_is_the_loop_that_averages_over_copies_and_then_clips(count):
     assert clipped > 0
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    with mean_of_copies(model, cross_entropy, Shifts(count), count) as loss:
-        settings = {"clip_norm": clip, "noise_multiplier": 0.0, "unsafe_no_noise": True}
-        step = private_step(model, optimizer, loss, expected_batch_size=RECORDS, engine="eager", **settings)
-        step(X, Y)
+    settings = {"clip_norm": clip, "noise_multiplier": 0.0, "unsafe_no_noise": True}
+    copies = {"augment": Shifts(count), "augmentations": count}
+    private_step(model, optimizer, cross_entropy, expected_batch_size=RECORDS, **settings, **copies)(X, Y)
+    assert not model._forward_hooks
     for name, value in model.named_parameters():
         found = (before[name] - value.detach()).double() * RECORDS
         assert torch.allclose(found, total[name], atol=2e-5), name
@@ -190,11 +189,10 @@ def test_a_resumed_run_has_as_many_copies(tmp_path):
         trained(augmentations=3, resume=True, **kept)
 
 
-def test_only_fit_makes_copies():
-    model, given = network(), {"clip_norm": 1.0, "noise_multiplier": 1.0, "augmentations": 2, "augment": mirrored}
+def test_a_loop_makes_no_copies():
+    model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     loader = DataLoader(TensorDataset(X, Y), batch_size=8)
-    with pytest.raises(InvalidInput, match="augmentations must be left out of all but fit"):
+    given = {"clip_norm": 1.0, "noise_multiplier": 1.0, "augmentations": 2, "augment": mirrored}
+    with pytest.raises(InvalidInput, match=r"left out of all but fit and private_step.*transform="):
         make_private(model, optimizer, loader, epochs=1, **given)
-    with pytest.raises(InvalidInput, match="augmentations must be left out of private_step"):
-        private_step(model, optimizer, cross_entropy, expected_batch_size=8, **given)

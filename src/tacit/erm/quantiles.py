@@ -95,7 +95,17 @@ def distributions(
 def distributions_of(
     X: Array, low: Array, high: Array, categories: Mapping[int, int], terms: Terms, *, multiplier: float, size: int
 ) -> dict[int, Distribution]:
-    """`distributions` of the columns that are no categories, by column; nothing is charged where there are none."""
+    """`distributions` of the columns that are no categories, by column; nothing is charged where there are none.
+
+    Args:
+        X: see `distributions`.
+        low: see `distributions`.
+        high: see `distributions`.
+        categories: column of categories -> their number.
+        terms: see `distributions`.
+        multiplier: see `distributions`.
+        size: see `distributions`.
+    """
     numeric = [each for each in range(X.shape[1]) if each not in categories]
     if not numeric:
         return {}

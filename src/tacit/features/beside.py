@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from tacit import check
-from tacit.errors import TacitError
+from tacit.errors import TacitError, told
 from tacit.features.base import PublicFeatures
 from tacit.features.patches import PatchDictionary, SyntheticWhitening
 from tacit.features.scattering import Scattering2d
 from tacit.features.text import HashedText
+from tacit.training import load_model
 from tacit.verification import check_recordwise
 
 
@@ -104,25 +105,35 @@ class Frozen(PublicFeatures):
         check_recordwise(self, torch.cat([example, example]))
 
     @classmethod
-    def from_folder(cls, folder: str | Path, example: Tensor) -> Frozen:
-        """A Hugging Face model of a local folder; nothing is downloaded, and no code of the folder runs.
+    def from_folder(cls, folder: str | Path, example: Tensor, module: nn.Module | None = None) -> Frozen:
+        """A network of a local folder; nothing is downloaded, and no code of the folder runs.
 
         Args:
-            folder: with config.json and model.safetensors.
-            example: numbers of the tokens of one record, or its pixels, (1, ...).
+            folder: with model.safetensors: the state of `module`, or a Hugging Face model with config.json beside it.
+            example: numbers of the tokens of one record, its pixels or other inputs, (1, ...).
+            module: takes the weights; None for a Hugging Face model.
 
         Raises:
             InvalidInput: the folder holds no such model.
             TacitError: transformers is not installed.
         """
+        folder = Path(folder)
+        needed = ("model.safetensors",) if module is not None else ("model.safetensors", "config.json")
+        if not all((folder / each).is_file() for each in needed):
+            raise check.fail("folder", f"a local folder with {' and '.join(needed)}", str(folder))
+        if module is not None:
+            load_model(module, folder / needed[0])
+            return cls(module, example, folder.name)
         try:
             from transformers import AutoModel
         except ImportError:
             raise TacitError("Frozen.from_folder needs transformers: pip install transformers") from None
-        if not (Path(folder) / "config.json").is_file():
-            raise check.fail("folder", "a local folder with config.json and model.safetensors", str(folder))
         given: dict[str, Any] = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
-        return cls(AutoModel.from_pretrained(str(folder), **given), example, Path(folder).name)
+        try:
+            made = AutoModel.from_pretrained(str(folder), **given)
+        except Exception as error:  # Configurations of others raise what they like.
+            raise check.fail("folder", "a model that transformers can make", str(folder), told(error)) from error
+        return cls(made, example, folder.name)
 
     @property
     def width(self) -> int:

@@ -18,7 +18,9 @@ Augment = Callable[..., Any]
 
 
 @contextmanager
-def mean_of_copies(model: nn.Module, loss: Loss, augment: Augment | None, augmentations: int) -> Iterator[Loss]:
+def mean_of_copies(
+    model: nn.Module, loss: Loss, augment: Augment | None, augmentations: int, engine: str = "eager"
+) -> Iterator[Loss]:
     """Context in which `model` in train mode runs on copies of each record; gives the loss that goes with it.
 
     Row i of the inputs becomes K rows, each by a call of `augment`, and row i of the outputs (K, ...) theirs. The
@@ -32,9 +34,11 @@ def mean_of_copies(model: nn.Module, loss: Loss, augment: Augment | None, augmen
         loss: of the outputs of one copy of each record, and its target.
         augment: see `Augment`; None for the records as they are.
         augmentations: K, copies of a record in one step, >= 1.
+        engine: that was asked for.
 
     Raises:
-        InvalidInput: copies are asked for without `augment`, or `augment` gives another number of rows.
+        InvalidInput: copies are asked for without `augment` or of another engine, or `augment` gives another number of
+            rows.
     """
     count = check.count("augmentations", augmentations)
     if augment is None:
@@ -42,6 +46,8 @@ def mean_of_copies(model: nn.Module, loss: Loss, augment: Augment | None, augmen
             raise check.fail("augment", "given with augmentations", None, "Or leave out augmentations.")
         yield loss
         return
+    if engine not in ("auto", "eager"):
+        raise check.fail("engine", "eager with augment", engine, "A recording would repeat its draws.")
     copies = _Copies(augment, count)
     # Hooks instead of a module around the model: parameters keep their names, on which clipping may depend.
     hooks = [model.register_forward_pre_hook(copies.spread), model.register_forward_hook(copies.gather)]

@@ -158,9 +158,7 @@ def fit(
     options = with_units(options, inputs)
     augment, augmentations = options.augment, options.augmentations
     options = replace(options, augment=None, augmentations=1)
-    if augment is not None and options.engine not in ("auto", "eager"):
-        raise check.fail("engine", "eager with augment", options.engine, "A recording would repeat its draws.")
-    with mean_of_copies(model, loss, augment, augmentations) as loss:
+    with mean_of_copies(model, loss, augment, augmentations, options.engine) as loss:
         options = replace(options, batch_size=batch_size_of(inputs, options.batch_size, options.sample_rate))
         ranks = Ranks() if distributed else None
         check_processes(model, 1 if ranks is None else ranks.size)

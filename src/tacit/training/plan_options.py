@@ -109,7 +109,7 @@ def resolve_noise(noise_multiplier: Noise, steps: int) -> float | tuple[float, .
 ENGINES = ("auto", "eager", "recorded", "compiled")
 PRECISIONS = ("float32", "bfloat16")
 COPIES = ("augmentations", "augment")
-"""Fields that only `fit` has a meaning for, which makes the copies itself."""
+"""Fields that `fit` and `private_step` have a meaning for, which call the loss themselves."""
 
 
 class PlanFields(TypedDict, total=False):
@@ -175,11 +175,11 @@ class PlanOptions:
             several physical batches, and noise added once. The result does not depend on it. "auto" takes as many as
             half of the free memory holds, and half as many where memory runs out; the eager engine only.
         precision: "float32", or "bfloat16" for the forward and backward pass only.
-        augmentations: K, copies of each record in a step of `fit`; their gradients are averaged before the clip, so
-            that the record counts once and costs what it costs without them. Takes K times the computation.
+        augmentations: K, copies of each record in a step of `fit` or `private_step`; their gradients are averaged
+            before the clip, so that the record counts once and costs what it does without. Takes K times the time.
         augment: a function or module that makes the copies, called K times in a step: `augment(inputs)` gives other
             rows of the rows of a batch, (batch, ...), each of its own row, public values and draws alone, which the
-            record types check with the model. It keeps nothing from call to call. By the eager engine of `fit`.
+            record types check with the model. It keeps nothing from call to call. By the eager engine.
 
     Example:
         >>> options = PlanOptions(clip_norm=1.0, noise_multiplier=2.0, batch_size=20, steps=3)

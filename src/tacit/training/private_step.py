@@ -23,8 +23,9 @@ from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, chec
 from tacit.gradients.model_probe import ModelProbe
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
+from tacit.training.augmentation import mean_of_copies
 from tacit.training.optimizers import AdamBC, apply_gradients
-from tacit.training.plan_options import COPIES, PRECISIONS, PlanFields, PlanOptions, options_of
+from tacit.training.plan_options import PRECISIONS, PlanFields, PlanOptions, options_of
 from tacit.training.release import Correlation, NoisyMean, Release
 from tacit.training.release_monitor import ReleaseMonitor
 
@@ -32,7 +33,7 @@ CHECK_EVERY = 512
 """Mean number of steps between two probes of the model: a probe takes some steps, so that it costs about a percent."""
 PROBED_STEPS = 3
 """Batches at the start of a run that the model is probed on."""
-_OF_THE_CALLER = ("sampling", "noise", "target", "accountant", "epochs", "delta", "precision", *COPIES)
+_OF_THE_CALLER = ("sampling", "noise", "target", "accountant", "epochs", "delta", "precision")
 _MEASURED_AFTER = 64
 """Steps after which "auto" measures where their number is not known, and again after twice as many; as many more are
 then expected."""
@@ -62,7 +63,7 @@ def private_step(
             `expected_batch_size`, `batch_size`, or sample_rate times `public_size`, never the drawn size, which is
             private. `engine="auto"` measures at the first of `steps` steps, or after 64, 128, ... for as many more
             where `steps` is not given. The plan and its cost are the caller's: `sampling`, `noise`, `target`,
-            `accountant`, `epochs`, `delta`, `precision` and copies are refused.
+            `accountant`, `epochs`, `delta` and `precision` are refused.
         stream: source of the noise; a new `SecureStream` by default.
         **named: fields of `PlanOptions`, in place of those of `options`.
 
@@ -91,16 +92,18 @@ def private_step(
     if not isinstance(noise, int | float):
         raise check.fail("noise_multiplier", "one number for all steps", noise, "Use e.g. 1.0.")
     Gaussian(noise, options.unsafe_no_noise)
-    update = PrivateUpdate(
-        model,
-        optimizer,
-        loss,
-        clip_of(options.clip_norm, options.clipping),
-        _divisor(options),
-        options.engine,
-        stream if stream is not None else SecureStream(),
-        options.max_physical_batch_size,
-    )
+    copies = model, loss, options.augment, options.augmentations, options.engine
+    with mean_of_copies(*copies) as mean_loss:
+        update = PrivateUpdate(
+            model,
+            optimizer,
+            mean_loss,
+            clip_of(options.clip_norm, options.clipping),
+            _divisor(options),
+            options.engine if options.augment is None else "eager",
+            stream if stream is not None else SecureStream(),
+            options.max_physical_batch_size,
+        )
     steps = None if options.steps is None else check.count("steps", options.steps)
     number = itertools.count()
 
@@ -110,7 +113,8 @@ def private_step(
             update.choose_engine(inputs, targets, max(steps - taken, 0))
         elif update.stream.secure and taken >= _MEASURED_AFTER and taken & (taken - 1) == 0:
             update.choose_engine(inputs, targets, taken, final=False)
-        update(inputs, targets, noise)
+        with mean_of_copies(*copies):
+            update(inputs, targets, noise)
 
     return step
 

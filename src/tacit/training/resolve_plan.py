@@ -58,7 +58,8 @@ def resolve_plan(options: PlanOptions, records: int, ledger: Ledger) -> Plan:
     Raises:
         InvalidInput: an option breaks its rule, or does not fit another option or the ledger.
     """
-    options.refuse(COPIES, where="all but fit", hint="fit makes the copies itself.")
+    hint = "In a loop, make_private(transform=...) makes one copy of each record."
+    options.refuse(COPIES, where="all but fit and private_step", hint=hint)
     ledger = ledger.copy()  # With what runs in progress have planned.
     clip = clip_of(options.clip_norm, options.clipping)
     sampling = sampling_of(options.sampling).in_series(ledger.free_series)
