@@ -142,6 +142,11 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
+def tuples(table: Mapping[str, Any]) -> dict[str, Any]:
+    """`table` with a tuple in place of every list of its values, as frozen settings have them."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+
+
 def plain_values(value: object) -> Any:
     """`value` with every float a Python float and every infinity spelled "inf" or "-inf"."""
     if isinstance(value, Mapping):

@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tacit import data
 from tacit.accounting import ACCOUNTANTS, Ledger, accountant
 from tacit.cli import main
 from tacit.data import registry
 from tacit.errors import InvalidInput, MissingData, TrainingMisuse
 from tacit.mechanisms import Gaussian
 from tacit.runs import audit_run, read_config, train
-from tacit.runs.settings import SHORT_FORMS
+from tacit.runs.builders import noise_of, sampling_of
+from tacit.runs.settings import NOISE_SHAPES, SAMPLINGS, SHORT_FORMS
 
 SETTINGS = {"epochs": 3.0, "batch_size": 100}
 CARD_KEYS = {
@@ -351,3 +353,18 @@ def test_a_run_ends_in_at_most_eight_lines_with_what_matters(tmp_path, capsys):
     )
     assert any("Strongest attack: ε ≥" in line and "could have detected ε" in line for line in lines)
     assert str(tmp_path / "run" / "card.html") in lines[-1]
+
+
+@pytest.mark.parametrize("kind", NOISE_SHAPES)
+def test_every_noise_that_is_offered_is_there(kind):
+    values = {"end": 0.5, "factor": 0.5, "every": 3}
+    section = {"type": kind} | {name: values[name] for name in NOISE_SHAPES[kind]}
+    assert noise_of(read_config("digits", {"noise_multiplier": 1.0, "noise": section})) is not None
+
+
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_every_sampling_that_is_offered_is_there(kind):
+    dataset = data.load("iris")
+    own = {"truncated_poisson": {"cap": 40}, "grouped_poisson": {"users": dataset.feature_names[0]}}
+    config = read_config("digits", {"sampling": {"type": kind} | own.get(kind, {})})
+    assert sampling_of(config, dataset).type == kind

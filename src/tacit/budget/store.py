@@ -102,7 +102,7 @@ class Store:
         self.path = None if self.url.database is None or self.url.drivername != "sqlite" else Path(self.url.database)
         if self.path is not None:
             _check_file(self.path, create)
-        self._engine = sqlalchemy.create_engine(self.url, connect_args=_arguments(self.path))
+        self._engine = sqlalchemy.create_engine(self.url, connect_args={"timeout": _PATIENCE} if self.path else {})
         if self.path is not None:
             sqlalchemy.event.listen(self._engine, "connect", _on_connect)
             sqlalchemy.event.listen(self._engine, "begin", _begin_immediate)
@@ -312,10 +312,6 @@ def _file_system(path: Path) -> str:
         return ""
     inside = [(len(where), kind) for where, kind in mounts if path.resolve().is_relative_to(where)]
     return max(inside, default=(0, ""))[1]
-
-
-def _arguments(path: Path | None) -> dict[str, Any]:
-    return {"timeout": _PATIENCE} if path is not None else {}
 
 
 def _on_connect(connection: Any, _: object) -> None:

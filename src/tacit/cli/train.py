@@ -21,7 +21,7 @@ from tacit import check
 from tacit.cli.console import DataDir, NoBudget, ShowValues, TrustResumed, interruptible, presets, progress_bars, screen
 from tacit.runs.config import SECTIONS, Config
 from tacit.runs.settings import SHORT_FORMS
-from tacit.serialization import json_text
+from tacit.serialization import json_text, tuples
 
 FLAGS = {
     "Data and model": ("dataset", "method", "model", "hidden"),
@@ -48,8 +48,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         given.pop("settings")
         texts = given.pop("set") or []
         flat = {name: given.pop(parameter.name) for name, parameter in flags.items()}
-        flat = {name: tuple(value) if isinstance(value, list) else value for name, value in flat.items()}
-        flat = {name: value for name, value in flat.items() if value not in (None, ())}
+        flat = {name: value for name, value in tuples(flat).items() if value not in (None, ())}
         command(**given, overrides=_with_set(flat, texts))
 
     parsed.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]

@@ -96,7 +96,7 @@ def tune_command(
                 _space(preset, space, propose, proposals),
                 target=Epsilon(epsilon, at),
                 trials=trials,
-                law=_law(law),
+                law=float(law) if check.is_number(law) else law,
                 selection=selection,
                 validation=validation,
                 validation_share=validation_share,
@@ -154,11 +154,6 @@ def _show(tuned: Tuned) -> None:
     console.print(account_table(tuned.run.account, card.ledger))
     console.print(total_sentence(tuned.run.budget), soft_wrap=True)
     console.print(f"Card: {tuned.run.folder / 'card.html'}", soft_wrap=True)
-
-
-def _law(given: str) -> str | float:
-    """A name, or a shape."""
-    return float(given) if check.is_number(given) else given
 
 
 def _space(preset: str, path: Path | None, sampler: str | None, count: int) -> Any:

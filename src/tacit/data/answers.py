@@ -111,7 +111,9 @@ class Entry:
         if self.fill:
             return quoted(self.fill) if self.role == DATE else _number(self.end(self.fill))
         middle = (self.end(self.low) + self.end(self.high)) / 2
-        return quoted(_day(middle)) if self.role == DATE else _number(middle)
+        if self.role == DATE:
+            return quoted((date(1970, 1, 1) + timedelta(days=round(middle))).isoformat())
+        return _number(middle)
 
     def _needs(self, what: str, given: object) -> None:
         if not given:
@@ -385,7 +387,3 @@ def _point(typed: str) -> str:
 
 def _number(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.12g}"
-
-
-def _day(days: float) -> str:
-    return (date(1970, 1, 1) + timedelta(days=round(days))).isoformat()

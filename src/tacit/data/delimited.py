@@ -152,7 +152,8 @@ def _csv(file: Path, form: TableFormat) -> dict[str, np.ndarray]:
     except UnicodeError as error:
         told = f"{error.reason} at byte {error.start}" if isinstance(error, UnicodeDecodeError) else "other bytes"
         hint = "Declare how the file is written, e.g. encoding = 'latin-1' or 'cp1252'."
-        raise check.fail("table", f"{_spelt(form.encoding)} text", told, hint) from None
+        spelt = "UTF-8" if form.encoding.lower() in ("utf-8", "utf8") else form.encoding
+        raise check.fail("table", f"{spelt} text", told, hint) from None
     except (csv.Error, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise check.fail("table", "well-formed CSV", str(error)) from None
     names, rows = _names(rows, form)
@@ -164,13 +165,9 @@ def _csv(file: Path, form: TableFormat) -> dict[str, np.ndarray]:
             hint = "Numbers such as 3,5 need another separator between cells and decimal = ','."
         whose = "the header's" if form.header else "the names'"
         raise check.fail("table", f"as many fields in every row as {whose} {len(names)}", got, hint)
-    read = _cell if form.decimal == "." else _comma_cell
-    columns = [np.array([read(cell) for cell in column], dtype=object) for column in zip(*rows, strict=True)]
+    read = str if form.decimal == "." else _with_point
+    columns = [np.array([read(cell.strip()) for cell in column], dtype=object) for column in zip(*rows, strict=True)]
     return dict(zip(names, columns, strict=True)) if rows else {}
-
-
-def _spelt(encoding: str) -> str:
-    return "UTF-8" if encoding.lower() in ("utf-8", "utf8") else encoding
 
 
 def _names(rows: list[list[str]], form: TableFormat) -> tuple[Sequence[str], list[list[str]]]:
@@ -186,12 +183,7 @@ def _names(rows: list[list[str]], form: TableFormat) -> tuple[Sequence[str], lis
     return _unique([cell.strip() for cell in first]), rows[1:]
 
 
-def _cell(cell: str) -> str:
-    return cell.strip()
-
-
-def _comma_cell(cell: str) -> str:
-    cell = cell.strip()
+def _with_point(cell: str) -> str:
     return cell.replace(",", ".") if _COMMA_NUMBER.fullmatch(cell) else cell
 
 

@@ -98,7 +98,8 @@ def draft_of(
     chosen = check.choice("task", task or "classification", labels.TASKS)
     features = [each for each in names if each != goal]
     kinds = {each: _kind(columns[each]) for each in features}
-    free = [each for each in features if look and kinds[each][0] == CATEGORY and _many(columns[each])]
+    texts = [each for each in features if look and kinds[each][0] == CATEGORY]
+    free = [each for each in texts if len(labels.distinct(columns[each])[0]) > _TEXT_CATEGORIES]
     drafted = Draft(
         path=name,
         form=form,
@@ -216,10 +217,6 @@ def date_form(values: np.ndarray) -> str | None:
     found = np.array(labels.distinct(present)[0], dtype=object)
     likely = [form for form in _DATES if np.isfinite(days(found[:1], form)).all()]
     return next((form for form in likely if np.isfinite(days(found, form)).all()), None)
-
-
-def _many(values: np.ndarray) -> bool:
-    return len(labels.distinct(values)[0]) > _TEXT_CATEGORIES
 
 
 def patterns(names: Sequence[str]) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ def numbers(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind in "biuf":
         return values.astype(np.float64)
     found, inverse = distinct(values)
-    return np.array([_number(value) for value in found])[inverse]
+    return np.array([float(value) if check.is_number(value) else np.nan for value in found])[inverse]
 
 
 def scaled(values: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -34,10 +34,6 @@ def one_hot(values: np.ndarray, categories: Sequence[str]) -> np.ndarray:
     found, inverse = distinct(values)
     hot = np.array([[value == category for category in categories] for value in found], dtype=np.float32)
     return hot[inverse]
-
-
-def _number(value: str) -> float:
-    return float(value) if check.is_number(value) else float("nan")
 
 
 def text(value: object) -> str:

@@ -26,6 +26,7 @@ from tacit.data.files import File
 from tacit.data.labels import numbers
 from tacit.data.schema import CATEGORY, NUMBER, Column, Schema
 from tacit.data.words import read_reviews
+from tacit.serialization import tuples
 
 Facts = Mapping[str, Any]
 Contents = Sequence[bytes]
@@ -76,16 +77,12 @@ def facts_of(name: str) -> dict[str, Any]:
     return {"name": name} | (facts_of(own["like"]) if "like" in own else {}) | own | {"name": name}
 
 
-def _tuples(facts: Facts) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
-
-
 def _source(name: str) -> Source:
     facts = facts_of(name)
     if _is_table(facts):
         facts["features"] = [len(_schema(facts).features)]
-    files = tuple(File(path, **_tuples(_TABLE["files"][path])) for path in facts.pop("files", ()))
-    given: dict[str, Any] = {"classes": ()} | _tuples(facts)
+    files = tuple(File(path, **tuples(_TABLE["files"][path])) for path in facts.pop("files", ()))
+    given: dict[str, Any] = {"classes": ()} | tuples(facts)
     given = {key: value for key, value in given.items() if key in Source.__dataclass_fields__}
     return Source(**given, read=partial(_read, facts, files), files=files)
 
@@ -318,10 +315,6 @@ def _ratings(facts: Facts, contents: Contents) -> dict[str, Any]:
     return {"x_train": pairs, "y_train": stars}
 
 
-def _reviews(facts: Facts, contents: Contents) -> dict[str, Any]:
-    return read_reviews(facts["name"], contents[0])
-
-
 _READERS: dict[str, Callable[[Facts, Contents], dict[str, Any]]] = {
     "bundled": _bundled,
     "clusters": _clusters,
@@ -331,7 +324,7 @@ _READERS: dict[str, Callable[[Facts, Contents], dict[str, Any]]] = {
     "npz": _npz,
     "numbers": _numbers,
     "ratings": _ratings,
-    "reviews": _reviews,
+    "reviews": lambda facts, contents: read_reviews(facts["name"], contents[0]),
 }
 
 

@@ -14,6 +14,7 @@ from tacit import check
 from tacit.data import labels
 from tacit.data.files import bad_cells, listed
 from tacit.data.labels import numbers, one_hot, scaled
+from tacit.serialization import tuples
 
 NUMBER, DATE, CATEGORY, CODE = "number", "date", "category", "code"
 KINDS = (NUMBER, DATE, CATEGORY, CODE)
@@ -163,13 +164,9 @@ class Schema:
     def from_spec(cls, spec: Sequence[Mapping[str, Any]]) -> Schema:
         """The schema of `spec()`; raises `InvalidInput` for anything else."""
         try:
-            return cls(tuple(Column(**{key: _tupled(value) for key, value in row.items()}) for row in spec))
+            return cls(tuple(Column(**tuples(row)) for row in spec))
         except (TypeError, AttributeError):
             raise check.fail("schema", "a list of columns as a run wrote it", "another table") from None
-
-
-def _tupled(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _remedy(kind: str, gone: bool, toml: bool) -> str:

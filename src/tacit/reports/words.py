@@ -68,13 +68,10 @@ def neighbourhood(ledger: Ledger, group: int = 1) -> str:
     neighbours = NEIGHBOURS[ledger.relation].format(unit=ledger.unit)
     if group > 1:
         neighbours = f"{neighbours}, {group} of them together"
-    samplings = sorted({str(row.get("sampling", _plain_sampling(row))) for row in ledger.spec()["mechanisms"]})
+    rows = ledger.spec()["mechanisms"]
+    samplings = sorted({str(row.get("sampling", "poisson" if "sample_rate" in row else "none")) for row in rows})
     unit = ledger.unit if group == 1 else f"group of {group} {ledger.unit}s, which may be all of a user"
     return f"Relation {ledger.relation.value}: {neighbours}. Unit: {unit}. Sampling: {', '.join(samplings)}."
-
-
-def _plain_sampling(row: dict[str, Any]) -> str:
-    return "poisson" if "sample_rate" in row else "none"
 
 
 def checked(row: Mapping[str, Any] | None) -> str:

@@ -24,6 +24,7 @@ from tacit import check
 from tacit.data.declarations import Declarations
 from tacit.data.delimited import TableFormat, table_file
 from tacit.errors import InvalidInput, MissingData
+from tacit.serialization import tuples
 
 
 def setting(default: Any, help: str) -> Any:
@@ -46,7 +47,7 @@ def known(kind: type, given: Mapping[str, Any], *, where: str, required: Iterabl
     check.keys(where, given, [each.name for each in fields(kind)])
     for name in sorted(set(required) - given.keys()):
         raise check.fail(name, f"given in {where}", None)
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    return tuples(given)
 
 
 SAMPLINGS = (
@@ -379,7 +380,7 @@ class TableConfig(Declarations):
     @property
     def form(self) -> TableFormat:
         """How the file is written."""
-        return TableFormat(**{name: getattr(self, name) for name in _names(TableFormat)})
+        return TableFormat(**{each.name: getattr(self, each.name) for each in fields(TableFormat)})
 
     def file(self, data_dir: str | os.PathLike[str] | None) -> Path:
         """Where the file lies: `path` from `data_dir` on where one is given, else from the TOML file's folder on.
@@ -415,7 +416,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     return value
-
-
-def _names(kind: type) -> list[str]:
-    return [each.name for each in fields(kind)]

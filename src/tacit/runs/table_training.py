@@ -20,6 +20,7 @@ from tacit.runs.methods import choose_method, method_of
 from tacit.runs.prediction import LoadedModel, load
 from tacit.runs.run import train_by
 from tacit.runs.settings import TableConfig
+from tacit.serialization import tuples
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def train_table(
     declared = dict(schema or {})
     check.keys("schema", declared, [each.name for each in fields(Declarations) if each.name != "target"])
     # What a folder of the run says of its table; the frame itself is written nowhere.
-    table = TableConfig(path="frame.csv", target=target, **{name: _listed(value) for name, value in declared.items()})
+    table = TableConfig(path="frame.csv", target=target, **tuples(declared))
     dataset = dataset_from(rows, table, form=TableFormat(), strict=bool(settings.get("strict")))
     records = len(dataset.y_train)
     by_rule: dict[str, Any] = {} if trains_otherwise(settings) else {"method": AUTO}
@@ -95,7 +96,3 @@ def train_table(
     config = choose_method(config, dataset)
     run = train_by(method_of(config), config, dataset, out=out)
     return TrainedTable(load(run.folder), run.card, write_statement(run.folder), run.folder)
-
-
-def _listed(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

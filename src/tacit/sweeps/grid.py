@@ -27,7 +27,6 @@ from tacit.runs.run_budget import NONE, planned_run
 from tacit.serialization import toml_table
 from tacit.sweeps.store import LEDGER, NOT_KEPT, Result
 from tacit.sweeps.task import Task
-from tacit.tradeoff import TradeOff
 
 
 @dataclass(frozen=True)
@@ -197,14 +196,11 @@ def total_sentences(results: Sequence[Result]) -> Iterator[str]:
         except Refused as refusal:
             yield f"Total of {len(mine)} runs on {records}: no accountant answers. {refusal}"
             continue
+        cost = f"epsilon {float(spent.epsilon(delta)):.4g} at delta {delta:g} ({spent.source}, {spent.standing.value})"
         yield (
-            f"Total of {len(mine)} runs on {records}: {_cost(spent, delta)}, {relation}, unit {unit}. Whoever keeps "
+            f"Total of {len(mine)} runs on {records}: {cost}, {relation}, unit {unit}. Whoever keeps "
             "the best of them has spent all of it."
         )
-
-
-def _cost(spent: TradeOff, delta: float) -> str:
-    return f"epsilon {float(spent.epsilon(delta)):.4g} at delta {delta:g} ({spent.source}, {spent.standing.value})"
 
 
 def _records(settings: dict[str, Any]) -> str:

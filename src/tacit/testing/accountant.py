@@ -17,6 +17,11 @@ _DELTA = 1e-5
 _ROUNDING = 1e-9  # Relative allowance for the last bits of a closed form in double precision.
 Family = Callable[[float, int], Mechanism]
 """Noise and number of steps to a composition."""
+_FAMILIES: tuple[Family, ...] = (
+    lambda noise, steps: Gaussian(noise) * steps,
+    lambda noise, steps: Gaussian(noise).poisson(0.02) * steps,
+    lambda noise, steps: Laplace(noise) * steps,
+)
 
 
 def check_accountant(accountant: Accountant) -> None:
@@ -37,7 +42,7 @@ def check_accountant(accountant: Accountant) -> None:
     _nothing_costs_nothing(accountant)
     _bad_numbers_are_refused(accountant)
     answered = 0
-    for family in (_gaussian, _poisson, _laplace):
+    for family in _FAMILIES:
         try:
             accountant(family(1.0, 10))
         except Refused:
@@ -48,18 +53,6 @@ def check_accountant(accountant: Accountant) -> None:
     require(answered, f"{accountant.name} must answer for one of Gaussian, Poisson-subsampled Gaussian and Laplace.")
     _check_closed_form(accountant)
     _check_standing(accountant)
-
-
-def _gaussian(noise: float, steps: int) -> Mechanism:
-    return Gaussian(noise) * steps
-
-
-def _poisson(noise: float, steps: int) -> Mechanism:
-    return Gaussian(noise).poisson(0.02) * steps
-
-
-def _laplace(noise: float, steps: int) -> Mechanism:
-    return Laplace(noise) * steps
 
 
 def _nothing_costs_nothing(accountant: Accountant) -> None:

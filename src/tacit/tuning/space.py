@@ -15,6 +15,7 @@ from tacit.errors import InvalidInput
 from tacit.noise import Stream
 from tacit.noise.discrete import uniform_integer
 from tacit.runs import Config
+from tacit.serialization import tuples
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -105,14 +106,9 @@ def space_of(config: Config, values: Mapping[str, Sequence[Any]] | Candidates | 
         return Space({"learning_rate": rates, "clip_norm": tuple(float(config.clip_norm * each) for each in _CLIPS)})
     check.keys("the space", values.settings[0] if isinstance(values, Candidates) else values, FREE)
     if isinstance(values, Candidates):
-        return Candidates(tuple({name: frozen(value) for name, value in each.items()} for each in values.settings))
+        return Candidates(tuple(map(tuples, values.settings)))
     lists = Space(values).values  # Which refuses a value that is no list.
-    return Space({name: tuple(map(frozen, listed)) for name, listed in lists.items()})
-
-
-def frozen(value: Any) -> Any:
-    """A value of a setting as a configuration holds it: lists as tuples."""
-    return tuple(value) if isinstance(value, list) else value
+    return Space({name: [tuple(each) if isinstance(each, list) else each for each in lists[name]] for name in lists})
 
 
 SAMPLERS = {

@@ -32,12 +32,12 @@ from tacit.runs.resumption import trained_from, trained_table
 from tacit.runs.run import train_by
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
 from tacit.runs.run_signature import MODEL
-from tacit.serialization import write_bytes
+from tacit.serialization import tuples, write_bytes
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon, TradeOff
 from tacit.training.holdout import OWN_COIN as HELD_BY_COIN
 from tacit.tuning.plan import RANDOM_TRIALS, Asked, FixedTrials, Parts, RandomTrials, Search
-from tacit.tuning.space import Candidates, frozen, space_of
+from tacit.tuning.space import Candidates, space_of
 from tacit.tuning.trials import (
     HIDDEN,
     SearchFile,
@@ -290,7 +290,7 @@ class SearchMethod(Method[Any]):
         ledger.absorb_marks(winner.ledger)
         self._mark(ledger)
         write_bytes(job.folder / MODEL, winner.model)
-        self.settings_drawn = {name: frozen(value) for name, value in winner.settings.items()}
+        self.settings_drawn = tuples(winner.settings)
         config = replace(self._config_of_trials(job), **self.settings_drawn)
         trained = trained_from(winner.trained, method_of(config).load(replace(job, config=config)))
         return replace(trained, settings={**trained.settings, **self._search.told}, config=config)

@@ -200,15 +200,15 @@ class _Pages:
         path = request.url.path
         return "/" + path.split("/")[1] if path.startswith(("/calculator", "/jobs", "/tables")) else "/"
 
-    async def list_page(self, request: Request) -> Response:
+    def list_page(self, request: Request) -> Response:
         query, sort = request.query_params.get("q", "")[:200], request.query_params.get("sort", "date")
-        found = await run_in_threadpool(runs.list_runs, self._root, query=query, sort=sort)
+        found = runs.list_runs(self._root, query=query, sort=sort)
         page = self.page("runs.html.j2", title="Runs", runs=found, query=query, sort=sort, sorts=runs.SORTS)
         page.background = BackgroundTask(runs.draw_ahead, self._root, [row.name for row in found[:_AHEAD]])
         return page
 
-    async def run_page(self, request: Request) -> Response:
-        row = await run_in_threadpool(runs.run_row, self._root, request.path_params["name"])
+    def run_page(self, request: Request) -> Response:
+        row = runs.run_row(self._root, request.path_params["name"])
         pages = runs.pages_of(self._root, row.name)
         return self.page("run.html.j2", title=row.name, run=row, pages=pages, longest=runs.LONGEST_NOTE)
 
@@ -218,13 +218,10 @@ class _Pages:
         await run_in_threadpool(runs.keep_note, self._root, name, given.get("note", ""))
         return RedirectResponse(self.link(f"/runs/{name}"), 303)
 
-    async def compare_page(self, request: Request) -> Response:
+    def compare_page(self, request: Request) -> Response:
         names = list(dict.fromkeys(request.query_params.getlist("run")))
         if not 1 <= len(names) <= runs.MOST_COMPARED:
             raise check.fail("runs", f"1 to {runs.MOST_COMPARED} of the list", len(names), "Tick them and compare.")
-        return await run_in_threadpool(self._compared, names)
-
-    def _compared(self, names: list[str]) -> Response:
         drawn, left_out = [], []
         listed = {row.name: row for row in runs.list_runs(self._root)}
         for name in names:
@@ -236,17 +233,16 @@ class _Pages:
         rows = [(index, listed[name]) for index, (name, _) in enumerate(drawn) if name in listed]
         return self.page("compare.html.j2", title="Compare", curves=drawn, rows=rows, left_out=left_out)
 
-    async def calculator_page(self, request: Request) -> Response:
+    def calculator_page(self, request: Request) -> Response:
         given = dict(request.query_params)
         # "Keep" lays the settings of now beside those that follow; whatever is kept is itself an address of settings.
         kept = urlencode({name: given[name] for name in _SETTINGS if name in given}) if "keep" in given else ""
         given["kept"] = kept or ("" if "forget" in given else given.get("kept", ""))
-        content = await run_in_threadpool(self._answered, given, drawn=True)
-        return self.page("calculator.html.j2", title="Calculator", **content)
+        return self.page("calculator.html.j2", title="Calculator", **self._answered(given, drawn=True))
 
-    async def calculator_answer(self, request: Request) -> Response:
+    def calculator_answer(self, request: Request) -> Response:
         given = dict(request.query_params)
-        return self.page("answer.html.j2", **await run_in_threadpool(self._answered, given, drawn="drawn" in given))
+        return self.page("answer.html.j2", **self._answered(given, drawn="drawn" in given))
 
     def _answered(self, given: dict[str, str], *, drawn: bool) -> dict[str, Any]:
         """What the page of the calculator shows; the curves, which take a second, only where they are to be drawn."""
@@ -276,33 +272,31 @@ class _Pages:
             "words": words,
         }
 
-    async def jobs_page(self, request: Request) -> Response:
-        found, listed = await run_in_threadpool(lambda: (jobs.list_jobs(self._root), runs.list_runs(self._root)))
+    def jobs_page(self, request: Request) -> Response:
+        found, listed = jobs.list_jobs(self._root), runs.list_runs(self._root)
         return self.page("jobs.html.j2", title="Jobs", jobs=found, presets=preset_names(), runs=listed)
 
     async def start_job(self, request: Request) -> Response:
         await run_in_threadpool(jobs.start, self._root, await read_form(request, _LARGEST_BODY))
         return RedirectResponse(self.link("/jobs"), 303)
 
-    async def change_job(self, request: Request) -> Response:
+    def change_job(self, request: Request) -> Response:
         action = check.choice("action", request.path_params["action"], _ACTIONS)
-        await run_in_threadpool(_ACTIONS[action], self._root, request.path_params["number"])
+        _ACTIONS[action](self._root, request.path_params["number"])
         return RedirectResponse(f"{self.link('/jobs')}#started", 303)
 
-    async def job_row(self, request: Request) -> Response:
-        return self.page(
-            "job_row.html.j2", job=await run_in_threadpool(jobs.state, self._root, request.path_params["number"])
-        )
+    def job_row(self, request: Request) -> Response:
+        return self.page("job_row.html.j2", job=jobs.state(self._root, request.path_params["number"]))
 
-    async def budgets_page(self, request: Request) -> Response:
-        return self.page("budgets.html.j2", title="Budgets", budgets=await run_in_threadpool(runs.budgets), words=words)
+    def budgets_page(self, request: Request) -> Response:
+        return self.page("budgets.html.j2", title="Budgets", budgets=runs.budgets(), words=words)
 
-    async def run_file(self, request: Request) -> Response:
+    def run_file(self, request: Request) -> Response:
         page = check.choice("page", request.path_params["page"], runs.PAGES)
         folder = runs.folder_of(self._root, request.path_params["name"])
-        text = await run_in_threadpool(runs.page_of, folder, page)
+        text = runs.page_of(folder, page)
         return Response(text, media_type=runs.PAGES[page], headers={"Content-Security-Policy": _CARD_POLICY})
 
-    async def static_file(self, request: Request) -> Response:
+    def static_file(self, request: Request) -> Response:
         name = check.choice("file", request.path_params["name"], _FILES)
         return Response((_HERE / "static" / name).read_bytes(), media_type=_FILES[name])
