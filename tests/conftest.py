@@ -4,10 +4,14 @@ Where the original files lie: TACIT_DATA, else `../shared/data` beside the check
 of their own, away from the user's, and so is the cache of compiled graphs.
 """
 
+import ctypes
+import gc
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
+from types import CellType
 
 import pytest
 
@@ -31,6 +35,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if case[:-1] in marker.args if marker.args else function in seen:
                 item.add_marker(pytest.mark.slow)
             seen.add(function)
+
+
+def pytest_collection_finish() -> None:
+    """Take 850,000 objects of imports and cases out of the library's scans of the heap, each of which takes .1 s.
+
+    Tensors, networks and what holds a tensor, for which the library scans, stay in sight.
+    """
+    if "torch" not in sys.modules:
+        return
+    import torch
+
+    gc.collect()
+    found = [each for each in gc.get_objects() if issubclass(type(each), torch.Tensor | torch.nn.Module)]
+    holders = gc.get_referrers(*(each for each in found if isinstance(each, torch.Tensor)))
+    found += [each for each in holders if isinstance(each, CellType | dict | list | tuple | set) and each is not found]
+    gc.freeze()
+    for change in (ctypes.pythonapi.PyObject_GC_UnTrack, ctypes.pythonapi.PyObject_GC_Track):
+        change.argtypes, change.restype = [ctypes.py_object], None
+    for each in {id(each): each for each in found}.values():
+        ctypes.pythonapi.PyObject_GC_UnTrack(each)
+        ctypes.pythonapi.PyObject_GC_Track(each)
 
 
 @pytest.fixture(autouse=True, scope="session")
