@@ -97,13 +97,23 @@ def replaced_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: n
         if order >= _MOST_NODES * noise_multiplier**2:
             result[index] = 2 * order / noise_multiplier**2
             continue
-        reach = _REACH * noise_multiplier
-        x, step = _nodes(noise_multiplier, -1 - reach, 2 * max(order, 2.0) + reach)
-        (up, up_error), (down, down_error) = (_mixture(sample_rate, noise_multiplier, y) for y in (x, -x))
-        log_density = _log_normal(x, noise_multiplier) + down
-        log_moment = _log_moment(up - down, up_error + down_error, log_density, order, step)
+        x, step, *columns = _replaced_line(sample_rate, noise_multiplier, 2.0 ** np.ceil(np.log2(max(order, 2.0))))
+        count = int(np.ceil((2 * max(order, 2.0) + _REACH * noise_multiplier - x[0]) / step))
+        log_ratio, error, log_density = (column[:count] for column in columns)
+        log_moment = _log_moment(log_ratio, error, log_density, order, step)
         result[index] = log_moment * (1 + _ROUNDING) / (order - 1)
     return result.reshape(np.shape(orders))
+
+
+@lru_cache(maxsize=4)
+def _replaced_line(
+    sample_rate: float, noise_multiplier: float, highest: float
+) -> tuple[np.ndarray, float, np.ndarray, np.ndarray, np.ndarray]:
+    """`_line` for the pair of replace-one."""
+    reach = _REACH * noise_multiplier
+    x, step = _nodes(noise_multiplier, -1 - reach, 2 * highest + reach)
+    (up, up_error), (down, down_error) = (_mixture(sample_rate, noise_multiplier, y) for y in (x, -x))
+    return x, step, up - down, up_error + down_error, _log_normal(x, noise_multiplier) + down
 
 
 def _nodes(noise_multiplier: float, low: float, high: float) -> tuple[np.ndarray, float]:
