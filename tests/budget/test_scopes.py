@@ -84,10 +84,16 @@ def test_a_filter_prices_samples_cut_at_a_cap_no_lower_than_the_exact_accountant
         made += 2 ** max(made.bit_length() - 2, 0)
     if made:
         assert accountant("pld")(query * made, relation=relation).epsilon(budget.delta).upper <= budget.epsilon
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize("query", TRUNCATED, ids=str)
+def test_an_odometer_prices_samples_cut_at_a_cap_no_lower_than_the_exact_accountant(query, relation):
+    delta = 1e-5
     odometer = Odometer(8.0, relation=relation)
     odometer.charge(query, 10)
-    exact = accountant("pld")(query * 10, relation=relation).epsilon(budget.delta)
-    assert odometer.bound(budget.delta).bound >= exact.upper
+    exact = accountant("pld")(query * 10, relation=relation).epsilon(delta)
+    assert odometer.bound(delta).bound >= exact.upper
     plain = query.base.poisson(query.sample_rate)
     for order in (1.5, 8.0, 64.0):
         assert query.rdp(np.array([order]), relation) >= plain.rdp(np.array([order]), relation) * (1 - 1e-9)
