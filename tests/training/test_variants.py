@@ -121,7 +121,8 @@ def test_noise_has_the_std_of_the_sensitivity(clip):
 
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.type)
 def test_physical_batches_change_nothing_and_noise_comes_once(clip):
-    weights = [flat(run(clipping=clip, max_physical_batch_size=size, batch_size=60, steps=2)[0]) for size in (1, 3, 7, None)]
+    settings = {"clipping": clip, "batch_size": 60, "steps": 2}
+    weights = [flat(run(**settings, max_physical_batch_size=size)[0]) for size in (1, 3, 7, None)]
     for other in weights[:-1]:
         torch.testing.assert_close(other, weights[-1], rtol=1e-4, atol=1e-5)
 
