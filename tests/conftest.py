@@ -60,9 +60,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def short_runs():
-    """Runs with few canaries and no verdict of ball arithmetic; `test_default_evidence.py` has both as they come."""
+    """Runs without what slow runs leave out, canaries and a broken copy, and without a verdict of ball arithmetic.
+
+    `test_default_evidence.py` has all three as they come.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tacit.runs.default_evidence._CANARIES", 200)
+        patch.setattr("tacit.runs.default_evidence._SECONDS", 0.0)
+        patch.setattr("tacit.runs.default_evidence._COPY_SECONDS", 0.0)
         patch.setattr("tacit.audit.evidence.SIMULATED", 2)
         patch.setattr("tacit.runs.run.find_spec", lambda name: None)
         yield

@@ -39,8 +39,8 @@ from tacit.tradeoff import Answer
 from tests.accounting.metamorphic import LEAST, PROPERTIES, TINY, violation
 
 PLD = accountant("pld")
-# Draws that CI runs, of all properties in turn; `python -m tests.accounting.metamorphic` runs any others. Every bug that
-# is put back below shows among the first 105.
+# Draws that CI runs, of all properties in turn; `python -m tests.accounting.metamorphic` runs any others. The bugs that
+# are put back below show among the first 105.
 DRAWS = 120
 SAMPLED = [Gaussian(0.0625).poisson(0.5) * 3, Gaussian(0.01).poisson(0.3) * 5, Gaussian(1e-12).poisson(0.1) * 100]
 

@@ -28,6 +28,8 @@ def whole_evidence(short_runs):
         patch.setattr("tacit.runs.run.find_spec", find_spec)
         patch.setattr("tacit.runs.default_evidence._CANARIES", 2000)
         patch.setattr("tacit.audit.evidence.SIMULATED", 4)
+        patch.setattr("tacit.runs.default_evidence._SECONDS", 5.0)
+        patch.setattr("tacit.runs.default_evidence._COPY_SECONDS", 20.0)
         yield
 
 
