@@ -83,7 +83,7 @@ def check_results(
     data_dir: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     minutes: float | None = None,
-    on_progress: Progress = lambda done, total, seconds_left: None,
+    on_progress: Progress = lambda done, total: None,
 ) -> list[Checked]:
     """Run a random `share` of the stored runs of each item again, at least one, and compare.
 
@@ -98,7 +98,7 @@ def check_results(
         data_dir: folder of the data files.
         workers: processes; the number of cores by default.
         minutes: after that long no further run starts.
-        on_progress: called with (done, total, expected seconds left).
+        on_progress: called with (done, total).
 
     Raises:
         InvalidInput: an argument breaks its rule, or nothing of `name` is stored in `results`.

@@ -12,7 +12,7 @@ from typing import Any
 from tacit import check
 from tacit.serialization import write_text
 from tacit.sweeps import Result, Store, Task, stored, sweep
-from tacit.sweeps.run import Clock, Progress
+from tacit.sweeps.run import Progress, expected_seconds
 from tacit_papers.base import SIZES, Figures, Item, Paper, Row
 from tacit_papers.registry import PAPERS
 from tacit_papers.stored import read_item, results_of, task_name, write_item
@@ -117,7 +117,7 @@ def estimate(
     tasks = _missing([task for _, _, plan in _plans(name, size, kept) for task in plan])
     found = stored(tasks, store, data_dir=data_dir)
     missing = {task.key(data_dir): task for task, result in zip(tasks, found, strict=True) if result is None}
-    return Clock(list(missing.values()), workers or os.cpu_count() or 1).left()
+    return expected_seconds(list(missing.values()), workers or os.cpu_count() or 1)
 
 
 def reproduce(
@@ -130,7 +130,7 @@ def reproduce(
     engine: str = "local",
     minutes: float | None = None,
     kept: str | os.PathLike[str] | None = None,
-    on_progress: Progress = lambda done, total, seconds_left: None,
+    on_progress: Progress = lambda done, total: None,
 ) -> list[Reproduced]:
     """Recompute `name` ("all", "KEY" or "KEY/ITEM") at `size` ("quick" or "full").
 
@@ -147,7 +147,7 @@ def reproduce(
         engine: "local" or "ray".
         minutes: after that long (0: at once) no further task starts.
         kept: folder of stored results, PAPER/ITEM.json, whose runs of the same version count as finished.
-        on_progress: called with (done, total, expected seconds left).
+        on_progress: called with (done, total).
 
     Raises:
         InvalidInput: the name or the size is unknown.

@@ -5,7 +5,7 @@ from tacit.cli.console import progress_bars, sweep_bar
 
 def drawn():
     with sweep_bar("[/x] {y}") as on_progress:
-        on_progress(1, 2, 3.0)
+        on_progress(1, 2)
     with progress_bars() as on_progress:
         on_progress("[red]stage", 1, 2)
 

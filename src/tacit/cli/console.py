@@ -107,10 +107,10 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
 
 
 @contextmanager
-def sweep_bar(name: str) -> Iterator[Callable[[int, int, float], None]]:
-    """A callback (done, total, expected seconds left) that draws one bar called `name`."""
+def sweep_bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback (done, total) that draws one bar called `name`."""
     with progress_bars() as on_progress:
-        yield lambda done, total, seconds_left: on_progress(name, done, total)
+        yield partial(on_progress, name)
 
 
 def presets(incomplete: str) -> list[str]:

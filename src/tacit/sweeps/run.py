@@ -13,7 +13,7 @@ from tacit.errors import TacitError
 from tacit.sweeps.store import Result, Store
 from tacit.sweeps.task import Owner, Task
 
-Progress = Callable[[int, int, float], None]
+Progress = Callable[[int, int], None]
 ENGINES = ("local", "ray")
 _POLL = 0.2  # seconds between two looks at what another process is at work on; a task takes longer than that
 
@@ -30,7 +30,7 @@ def sweep(
     workers: int | None = None,
     engine: str = "local",
     minutes: float | None = None,
-    on_progress: Progress = lambda done, total, seconds_left: None,
+    on_progress: Progress = lambda done, total: None,
 ) -> list[Result]:
     """The results of all tasks, in their order; each is stored the moment it is finished.
 
@@ -46,7 +46,7 @@ def sweep(
             one).
         minutes: after that long (0: at once) no further task starts, and only those that ran are returned; for the
             engine "local".
-        on_progress: called with (done, total, expected seconds left).
+        on_progress: called with (done, total).
 
     Raises:
         InvalidInput: the engine is unknown, a number is outside its range, or `minutes` is given for "ray".
@@ -61,9 +61,8 @@ def sweep(
     before = stored(tasks, store, data_dir=data_dir)
     found = {key: result for key, result in zip(keys, before, strict=True) if result is not None}
     missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in found}
-    clock = Clock(list(missing.values()), workers)
     total = len(found) + len(missing)
-    on_progress(len(found), total, clock.left())
+    on_progress(len(found), total)
     run = _ray if engine == "ray" else _local
     with store.owner() as owner:
         while missing:
@@ -71,8 +70,7 @@ def sweep(
             for index, value, seconds in run(leased, workers, data_dir):
                 key, task = leased.order[index], missing[leased.order[index]]
                 found[key] = store.add(key, name, task, value, seconds)
-                clock.count(task, seconds)
-                on_progress(len(found), total, clock.left())
+                on_progress(len(found), total)
             if leased.fault is not None:
                 raise leased.fault
             if leased.over:
@@ -131,24 +129,9 @@ def stored(tasks: Sequence[Task], store: Store, *, data_dir: Folder = None) -> l
     return [store.find(task.key(data_dir)) for task in tasks]
 
 
-class Clock:
-    """Time left: the tasks' own estimates, corrected by how long the finished ones took."""
-
-    def __init__(self, tasks: Sequence[Task], workers: int):
-        self._longest = max((task.seconds for task in tasks), default=0.0)
-        self._open = sum(task.seconds for task in tasks)
-        self._expected, self._spent, self._workers = 0.0, 0.0, workers
-
-    def count(self, task: Task, seconds: float) -> None:
-        """Count a task that took so long."""
-        self._open -= task.seconds
-        self._expected += task.seconds
-        self._spent += seconds
-
-    def left(self) -> float:
-        """Seconds until the last task ends."""
-        pace = self._spent / self._expected if self._expected else 1.0
-        return pace * max(self._open / self._workers, min(self._longest, self._open), 0.0)
+def expected_seconds(tasks: Sequence[Task], workers: int) -> float:
+    """Until the last of `tasks` ends, by their own estimates."""
+    return max(sum(task.seconds for task in tasks) / workers, max((task.seconds for task in tasks), default=0.0))
 
 
 def _local(tasks: _Leased, workers: int, data_dir: Folder) -> Iterator[Finished]:
