@@ -172,12 +172,24 @@ def _ledgers(
     if (noise_multiplier is None) == (not specs):
         raise InvalidInput("SPEC must be given, or --noise-multiplier instead; got both or neither. Name one of them.")
     if noise_multiplier is None:
-        from tacit.runs.open_run import ledger_at  # Here, since it loads what files need.
-
-        return [(str(path), *ledger_at(path)) for path in specs or []]
+        return [(str(path), *_ledger_of(path)) for path in specs or []]
     base = Gaussian(noise_multiplier)
     step = base if sample_rate == 1.0 else base.poisson(sample_rate)
     return [("DP-SGD", Ledger.of(step * check.count("steps", steps), relation=relation), "")]
+
+
+def _ledger_of(path: Path) -> tuple[Ledger, str]:
+    """The ledger of a run or a file; `open_run`, which loads what cards and data need, is asked about runs alone."""
+    from tacit.accounting import Ledger
+    from tacit.runs.run_signature import in_run
+
+    if path.is_file() and not in_run(path):
+        ledger = Ledger.load(path)
+        if not ledger.is_run:
+            return ledger, ""
+    from tacit.runs.open_run import ledger_at
+
+    return ledger_at(path)
 
 
 def _table(ledger: Ledger, word: str, answer: Account) -> dict[str, Any]:

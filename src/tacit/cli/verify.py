@@ -109,7 +109,7 @@ def _verify_trainer(where: str, claimed: dict[str, float], relation: str, *, jso
 def _verify_files(path: Path, *, json: bool) -> None:
     from tacit.accounting import Ledger
     from tacit.reports.words import rounding_of
-    from tacit.runs.open_run import in_run
+    from tacit.runs.run_signature import in_run
 
     if path.is_dir() or in_run(path):
         _verify_run(path if path.is_dir() else path.parent, json=json)

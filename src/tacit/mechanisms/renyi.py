@@ -17,6 +17,7 @@ _MOST_TERMS = 1e5  # Integer orders up to it are summed exactly: so many terms t
 _MOST_NODES = 2e4  # Orders a with a / s^2 beyond it get the triangle inequality: 4e4 nodes at step s^2 / 2.
 _REACH = 14.0  # Standard deviations of noise beyond the outermost peak: e^-98 = 3e-43 of it is left out.
 _POWERS = np.arange(2, 20)  # Powers of r in `log_excess` where |a r| <= 1/2: (1/2)^18 / 20! = 2e-24 is left out.
+_FACTORIALS = gamma(_POWERS + 1)
 
 
 def poisson_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
@@ -152,7 +153,7 @@ def log_excess(r: np.ndarray, order: float) -> np.ndarray:
     """
     b = order - 1
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        coefficients = order * np.expm1((_POWERS - 1) * np.log1p(b)) / gamma(_POWERS + 1)
+        coefficients = order * np.expm1((_POWERS - 1) * np.log1p(b)) / _FACTORIALS
         capped = np.clip(r, -0.5 / order, 0.5 / order)
         near = np.log(np.polynomial.polynomial.polyval(capped, coefficients)) + 2 * np.log(np.abs(r))
         middle = np.log(np.expm1(order * r) - order * np.expm1(r) if b >= 1 else np.exp(r) * (np.expm1(b * r) - b) + b)

@@ -1,9 +1,16 @@
-"""Reports: the privacy card, its figures and terminal tables. They format; they never compute."""
+"""Reports: the privacy card, its figures and terminal tables. They format; they never compute.
 
-from tacit.reports.audit_page import audit_files, audit_table_of, write_audit
-from tacit.reports.card import Card, card_table, coarse_seconds, write_card
-from tacit.reports.exports import card_markdown
-from tacit.reports.tables import account_table, audit_table, facts_table, plain_table, sweep_table
+All names load on first use: a terminal table needs neither a card nor its pages.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tacit.reports.audit_page import audit_files, audit_table_of, write_audit
+    from tacit.reports.card import Card, card_table, coarse_seconds, write_card
+    from tacit.reports.exports import card_markdown
+    from tacit.reports.tables import account_table, audit_table, facts_table, plain_table, sweep_table
 
 __all__ = [
     "Card",
@@ -20,3 +27,17 @@ __all__ = [
     "write_audit",
     "write_card",
 ]
+
+_HOMES = {
+    "audit_page": ("audit_files", "audit_table_of", "write_audit"),
+    "card": ("Card", "card_table", "coarse_seconds", "write_card"),
+    "exports": ("card_markdown",),
+    "tables": ("account_table", "audit_table", "facts_table", "plain_table", "sweep_table"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"tacit.reports.{home}"), name)
+    raise AttributeError(f"module 'tacit.reports' has no attribute {name!r}")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tacit import check
 from tacit.accounting import Account, Ledger
-from tacit.audit import AuditResult
 from tacit.reports import words
 from tacit.standing import Standing
 
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
+
+    from tacit.audit import AuditResult
 
 STYLES: dict[str, str] = {
     Standing.PROVEN: "bold green",

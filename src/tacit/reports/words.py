@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit import check
 from tacit.accounting import ACCOUNTANTS, FACTS, Fact, How, Ledger, Result
-from tacit.audit import AuditResult
-from tacit.audit.evidence import CanaryEvidence
 from tacit.relation import Relation
 from tacit.standing import Standing, downward, leakage, nearest, upward
+
+if TYPE_CHECKING:
+    from tacit.audit import AuditResult
+    from tacit.audit.evidence import CanaryEvidence
 
 NEIGHBOURS = {
     Relation.ADD_REMOVE: "adding or removing one {unit}",

@@ -1,15 +1,14 @@
 """One training run from a configuration to a card; the folder it leaves can be audited later.
 
-Settings are light; running them loads torch, so `audit`, `train` and `Run` load on first use.
+All names load on first use: running needs torch, and who only reads a ledger beside a run needs no settings either.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tacit.runs.config import Config, TableConfig, config_from_table, preset_names, read_config, recipe_config
-
 if TYPE_CHECKING:
     from tacit.runs.audits import audit_run
+    from tacit.runs.config import Config, TableConfig, config_from_table, preset_names, read_config, recipe_config
     from tacit.runs.followers import follow, join, leave
     from tacit.runs.prediction import LoadedModel, load
     from tacit.runs.run import Run, resume, train
@@ -37,6 +36,7 @@ __all__ = [
 
 _HOMES = {
     "audits": ("audit_run",),
+    "config": ("Config", "TableConfig", "config_from_table", "preset_names", "read_config", "recipe_config"),
     "followers": ("follow", "join", "leave"),
     "prediction": ("LoadedModel", "load"),
     "run": ("Run", "resume", "train"),

@@ -324,15 +324,7 @@ def ledger_at(path: Path) -> tuple[Ledger, str]:
 
 def run_of(path: Path) -> OpenedRun | None:
     """The run that the file `path` is part of; None for a file that lies in no run's folder."""
-    return open_run(path.parent) if in_run(path) else None
-
-
-def in_run(path: Path) -> bool:
-    """Whether the file `path` is one of a run's folder."""
-    inside = path.name in run_signature.TABLES and path.is_file()
-    return inside and any(
-        (path.parent / name).is_file() for name in (run_signature.CONFIG, run_signature.SIGNATURE, run_signature.PAGE)
-    )
+    return open_run(path.parent) if run_signature.in_run(path) else None
 
 
 def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:

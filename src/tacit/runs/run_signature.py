@@ -52,6 +52,12 @@ LATER = {"audit": ("audit.json", "audit.html"), "statement": (STATEMENT,)}
 """What later commands add to a finished run, each with a seal of its own beside it."""
 
 
+def in_run(path: Path) -> bool:
+    """Whether the file `path` is one of a run's folder."""
+    inside = path.name in TABLES and path.is_file()
+    return inside and any((path.parent / name).is_file() for name in (CONFIG, SIGNATURE, PAGE))
+
+
 def digest_of(path: Path) -> str:
     """SHA-256 of a file in hexadecimal digits; empty where there is no regular file."""
     if not path.is_file():

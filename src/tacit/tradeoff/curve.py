@@ -116,8 +116,12 @@ class Curve(ABC):
         """Lower bound on the `mu` of every curve that leaks at least as much: the mu needed at single epsilons."""
         if slack > 0 and np.isinf(self.epsilon(slack)):
             return float("inf")
-        epsilons, deltas = self.profile
-        return max(gaussian_mu(float(e), float(d) - slack) for e, d in zip(epsilons, deltas, strict=True))
+        epsilons, deltas = (column.tolist() for column in self.profile)
+        largest = 0.0
+        for epsilon, delta in zip(epsilons, deltas, strict=True):
+            if gaussian_delta(epsilon, largest) < delta - slack:  # Else the largest so far covers it.
+                largest = max(largest, gaussian_mu(epsilon, delta - slack))
+        return largest
 
     def regret(self, mu: float) -> float:
         """The loss from reporting G_mu: the smallest k with f(alpha + k) - k <= G_mu(alpha) for every alpha.

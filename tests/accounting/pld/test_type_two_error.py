@@ -7,7 +7,7 @@ from hypothesis import strategies as some
 from scipy.stats import binom
 
 from tacit.accounting import accountant
-from tacit.accounting.pld.bracket import type_two_error
+from tacit.accounting.pld.bracket import _above, type_two_error
 from tacit.mechanisms import Gaussian, RandomizedResponse
 from tacit.tradeoff.gaussian import gaussian_beta, gaussian_delta
 
@@ -95,3 +95,37 @@ def test_tangents_on_the_grid_refute_what_exact_values_refute():
             reached = np.ones(len(alpha))
             reached[place] = share * exact[place]
             assert curve.refuted_by(alpha, reached) == (share < 1)
+
+
+@given(
+    slopes=some.lists(some.floats(-2.0, 2.0), min_size=2, max_size=7), ends=some.tuples(*[some.floats(0.0, 1.0)] * 4)
+)
+@settings(max_examples=300, deadline=None)
+def test_a_concave_function_stays_below_the_bound_of_four_points(slopes, ends):
+    """The least of some lines, with kinks; each value is known to an interval of up to .1."""
+    places = np.linspace(-1.0, 1.0, len(slopes))
+    rows = np.linspace(-1.5, 1.5, 3001)
+
+    def value(x):
+        return np.min(
+            [-((place) ** 2) + slope * (x - place) for place, slope in zip(places, slopes, strict=True)], axis=0
+        )
+
+    points = np.array([-1.5, -0.5, 0.5, 1.5])
+    known = [
+        (float(value(x)) - 0.1 * end, float(value(x)) + 0.1 * (1 - end)) for x, end in zip(points, ends, strict=True)
+    ]
+    assert float(value(rows).max()) <= _above(points, known) + 1e-12
+
+
+@pytest.mark.parametrize(("noise_multiplier", "rate", "steps"), [(1.192, 1.2e-5, 9), (0.6, 1e-5, 20), (0.32, 0.06, 9)])
+def test_few_rare_steps_have_a_narrow_beta_at_every_alpha(noise_multiplier, rate, steps):
+    """At .5 the best test is that of epsilon = 0, a kink: nothing but the grid was left, 3 s and 1 % wide."""
+    curve = accountant("pld")(Gaussian(noise_multiplier).poisson(rate) * steps)
+    for alpha in (0.5, 0.1):
+        low, high = curve.beta(alpha).interval
+        assert low <= high <= low + 2e-5 * (1 - alpha - low)
+        for epsilon in (0.0, rate * steps, 10 * rate * steps):
+            delta = curve.delta(epsilon).upper
+            assert high >= 1 - delta - np.exp(epsilon) * alpha
+            assert high >= np.exp(-epsilon) * (1 - delta - alpha)

@@ -38,6 +38,7 @@ _UNITS = (
 # Distances of the points around the maximum in log s, also relative to its place; the closest at which their order is
 # certain counts.
 _DISTANCES = (3e-6, 3e-5, 3e-4, 1e-3, 3e-3, 1e-2)
+_KINK = (1e-10, 1e-9, 1e-8, 1e-7)  # The same at a kink, on whose sides phi falls at once.
 _MOVES, _EDGE = 6, 0.02  # Intervals to look in, and the share of one at whose ends the next one begins.
 _CLOSE, _FARTHEST = 1e-7, 700.0  # Accuracy of the place, relative to it below 1, and the largest log of s.
 
@@ -52,9 +53,12 @@ def type_two_error(alpha: float, epsilons: np.ndarray, deltas: np.ndarray, near:
         near: `near(epsilon)` gives bounds on delta that are narrow around that epsilon.
     """
     place = _maximum(alpha, epsilons, deltas, near)
+    if abs(place) < _DISTANCES[0]:  # A kink at s = 1, unless the profile is steeper than anything that is seen here.
+        place = 0.0
     high, delta = 1.0 - alpha, near(abs(place))
     low = max(_phi(alpha, math.exp(place), delta)[0], 0.0)
-    for distance in sorted({*_DISTANCES, *(min(abs(place), 1.0) * each for each in _DISTANCES)} - {0.0}):
+    closer = _KINK if place == 0.0 else [min(abs(place), 1.0) * each for each in _DISTANCES]
+    for distance in sorted({*closer, *_DISTANCES}):
         points = np.exp(place) * (1 + distance * np.array([-1.5, -0.5, 0.5, 1.5]))
         values = [_phi(alpha, float(s), delta) for s in points]
         low = max(low, *(value[0] for value in values))
@@ -99,16 +103,18 @@ def _phi(alpha: float, s: float, delta: Delta) -> Interval:
 def _above(points: np.ndarray, values: list[Interval]) -> float:
     """The largest value of a concave function between the outer points, from intervals of it at four points.
 
-    Left of the second point it lies below the secant of the second and the third, between these below that of the
-    first and the second, and right of the third below that of the second and the third again.
+    Left of the second point it lies below the secant of the second and the third, right of the third below the same;
+    between these below the secants of the outer pairs, which meet at the value of a kink.
     """
     gaps = np.diff(points)
-    rising = max((values[1][1] - values[0][0]) / gaps[0], 0.0)
-    steepest = (values[2][1] - values[1][0]) / gaps[1], (values[2][0] - values[1][1]) / gaps[1]
+    rising, falling = (max((values[k][1] - values[j][0]) / gaps[g], 0.0) for k, j, g in ((1, 0, 0), (2, 3, 2)))
+    both = rising + falling
+    meet = min(max((values[2][1] - values[1][1] + falling * gaps[1]) / both, 0.0), gaps[1]) if both else 0.0
+    steepest = (values[2][0] - values[1][1]) / gaps[1], (values[2][1] - values[1][0]) / gaps[1]
     return max(
-        values[1][1] + max(-steepest[1], 0.0) * gaps[0],
-        values[1][1] + rising * gaps[1],
-        values[2][1] + max(steepest[0], 0.0) * gaps[2],
+        values[1][1] + max(-steepest[0], 0.0) * gaps[0],
+        min(values[1][1] + rising * meet, values[2][1] + falling * (gaps[1] - meet)),
+        values[2][1] + max(steepest[1], 0.0) * gaps[2],
     )
 
 
@@ -171,7 +177,7 @@ class Bracket:
             low, high = bounds(value)
             for place, other in enumerate(others):
                 if place not in close:
-                    if rough[place](value) <= low:
+                    if value == 0.0 or rough[place](value) <= low:
                         continue
                     close[place] = other.near(epsilon)
                 low, high = _largest([(low, high), close[place](value)])
@@ -195,10 +201,10 @@ class Bracket:
         exact = [each for each in self._directions if isinstance(each, Dispatch)]
         if len(exact) < len(self._directions):
             return None
-        found = [direction.sketch(PROFILE_END) for direction in exact]
-        epsilons = profile_grid(max(float(each[0][-1]) for each in found))
+        found = [direction.outline(PROFILE_END) for direction in exact]
         if not all(np.isfinite(column).all() for each in found for column in each):
             return None
+        epsilons = np.unique([0.0, *(epsilon for each in found for epsilon in each[0])])
         return epsilons, np.max([np.interp(epsilons, *each, right=0.0) for each in found], axis=0)
 
     def mu_floor(self, slack: float) -> float:
@@ -220,7 +226,7 @@ class Bracket:
             last = float(epsilons[-1])
             if 0 < floor < most * (1 - 3 * ALLOWANCE) and chart(last)[1] <= slack:
                 floor, found = mu_bounds(floor, slack, epsilons, chart)
-                most = min(most, found)
+                most, self._floors[slack] = min(most, found), (floor, epsilons, chart)
             self._mus[slack] = floor, most
         return self._mus[slack]
 

@@ -36,8 +36,8 @@ _WIDE = 2e-7  # Relative width of delta from which a tail split is worth trying.
 _AGREED = 1e-6  # Relative distance of delta within which two answers need no closer look.
 _UNDECIDED = 3  # Epsilons of a search about which no engine says enough, before it ends.
 _LOOSE = 1e-3  # Relative width from which another engine is worth trying.
+_CLOSE = 1e-5  # Relative width of delta up to which a truncated lattice that settles nothing saves the large one.
 _NARROW = 2e-6  # Relative width of an answer up to which a truncated lattice gives it.
-_SETTLED = (Single, TruncatedLattice)  # Engines that no other one is asked after.
 _IGNORE_OVERFLOW = np.errstate(
     over="ignore", invalid="ignore", divide="ignore"
 )  # `valid_bounds` takes nothing from such results.
@@ -64,12 +64,17 @@ class Question:
 
     @cached_property
     def near(self) -> LocalBounds:
-        """The engine that settles the question, else the narrower one of line and lattice."""
-        return self._of.single or self._quick or self._narrower(self._of.general)
+        """The engine that settles the question, else the narrowest of the truncated lattice, the line and a lattice."""
+        if settled := self._of.single or self._quick:
+            return settled
+        if self._truncated and looseness(self._truncated, self._truncated.epsilon) <= _CLOSE:
+            return self._truncated
+        found = self._narrower(self._of.general)
+        return min(found, self._truncated or found, key=lambda each: looseness(each, self.saddle.epsilon))
 
     @cached_property
     def rough(self) -> LocalBounds:
-        """The same with a small lattice."""
+        """The line or a small lattice, which reach far from the question."""
         return self._of.single or self._narrower(self._of.coarse)
 
     @cached_property
@@ -85,19 +90,33 @@ class Question:
     @cached_property
     def _quick(self) -> SaddleLine | TruncatedLattice | None:
         """Where a record is rarely sampled, a line that needs no smoothing, or a truncated lattice that is narrow."""
-        truncation = self._of.truncation
-        if truncation is None:
+        if self._of.truncation is None:
             return None
         line = self._line(smoothed=False)
         if line is not None and looseness(line, line.epsilon) <= _LOOSE:
             return line
+        return self._truncated if self._truncated and self._settles(self._truncated) else None
+
+    @cached_property
+    def _truncated(self) -> TruncatedLattice | None:
+        truncation = self._of.truncation
+        if truncation is None:
+            return None
         if self._delta is None:
             found = truncation.near_epsilon(self._epsilon)
-            settled = found is not None and looseness(found, self._epsilon) <= _NARROW
         else:
             found = truncation.near_delta(self._delta, self.saddle.epsilon)
-            settled = found is not None and (_is_narrow(found, np.inf) or valid_bounds(found, 0.0)[1] <= self._delta)
-        return self._agreed(found) if found is not None and settled else None
+        return self._agreed(found) if found else None
+
+    def splits(self, local: LocalBounds) -> bool:
+        """Whether runs of a large loss may be taken apart: not where an engine settles the question by itself."""
+        settled = isinstance(local, Single) or (self.is_quick and isinstance(local, TruncatedLattice))
+        return not settled and not self._of.general.infinity_mass
+
+    def _settles(self, truncated: TruncatedLattice) -> bool:
+        if self._delta is None:
+            return looseness(truncated, self._epsilon) <= _NARROW
+        return _is_narrow(truncated, np.inf) or valid_bounds(truncated, 0.0)[1] <= self._delta
 
     def _narrower(self, lattice: Convolution) -> LocalBounds:
         """The line, unless there is none or the lattice knows more where the line is meant to be evaluated."""
@@ -239,9 +258,10 @@ class Dispatch(Bounds):
     def _delta(self, epsilon: float) -> tuple[float, float]:
         if epsilon >= self.top * (1 + ALLOWANCE):
             return self._simple.beyond_the_top()
-        local = self.at_epsilon(epsilon).near
+        question = self.at_epsilon(epsilon)
+        local = question.near
         low, high = valid_bounds(local, epsilon)
-        if self._splits(local) and epsilon > _LEAST and high - low > self._wide * high > 1e-300:
+        if question.splits(local) and epsilon > _LEAST and high - low > self._wide * high > 1e-300:
             middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
             split = self._splitter(middle).at(epsilon, middle)
             other = valid_bounds(split, epsilon) if split else (0.0, 1.0)
@@ -277,12 +297,8 @@ class Dispatch(Bounds):
 
     def _apart(self, local: LocalBounds, delta: float, low: float, high: float) -> tuple[float, float]:
         """The bounds, or those with the runs of a large loss apart where they are wide."""
-        wide = self._splits(local) and high - low > self._wide * high > 1e-6 * self._wide
+        wide = self.at_delta(delta).splits(local) and high - low > self._wide * high > 1e-6 * self._wide
         return self._between(delta, low, high) if wide else (low, high)
-
-    def _splits(self, local: LocalBounds) -> bool:
-        """Whether runs of a large loss may be taken apart."""
-        return not isinstance(local, _SETTLED) and not self.general.infinity_mass
 
     def _by_coarse_lattice(self, delta: float) -> tuple[float, float] | None:
         """Bounds with the runs of a large loss apart, from the rough ones of a small lattice where no line is narrow.
@@ -290,7 +306,7 @@ class Dispatch(Bounds):
         They save the large lattice where they are narrow; None where they are not.
         """
         question = self.at_delta(delta)
-        if question.is_quick or self.general.exact or not self._splits(local := question.rough):
+        if question.is_quick or self.general.exact or not question.splits(local := question.rough):
             return None
         if isinstance(local, SaddleLine) and looseness(local, local.epsilon) <= _LOOSE:
             return None
@@ -366,6 +382,12 @@ class Dispatch(Bounds):
     def sketch(self, delta: float) -> tuple[np.ndarray, np.ndarray]:
         """Return rough (epsilons, deltas) down to `delta`, for searches."""
         return self.general.sketch(max(delta, 2 * self.general.infinity_mass))
+
+    @_IGNORE_OVERFLOW
+    def outline(self, delta: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same closer to the truth where a record is rarely sampled, at some ten times the cost."""
+        outline = self.truncation.outline(delta) if self.truncation else None
+        return self.sketch(delta) if outline is None else outline
 
     @_IGNORE_OVERFLOW
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tacit.accounting.pld.fft import Bracket, Convolution
-from tacit.accounting.pld.intervals import inverted, valid_bounds
+from tacit.accounting.pld.intervals import inverted, looseness, valid_bounds
 from tacit.accounting.pld.rounding import PERTURBATION, UNIT, mass_units
 from tacit.accounting.pld.saddle_point import SMALLEST
 from tacit.mechanisms.pairs import Pair, SampledGaussianPair
@@ -28,7 +28,12 @@ _BEYOND = (2.0, 1.05)  # How far from its own epsilon the limit of either lattic
 _SEARCHES = 6  # Rough lattices at most.
 _CLOSE = 4.0  # A rough lattice whose epsilon is off by a larger factor is laid again.
 _LEAST = 1e-3  # Least epsilon of a search, relative to the expected number of samples.
+_SHALLOW = 100.0  # Epsilon, relative to that least one, up to which a lattice that reaches far serves from 0 on.
 _WIDEST = 1.02  # Ratio of the bounds of a rough lattice up to which the finer one's will be narrow.
+_NARROW_DELTA = 1.5e-6  # Relative width of delta up to which a lattice that reaches far answers.
+_RATIOS = np.geomspace(0.5, 1.9, 7)  # Epsilons of an outline, relative to that of a rough lattice.
+_FAINT = 1e-3  # Least lower bound of an outline, relative to the upper one.
+_FARTHEST = 1e12  # Largest epsilon of an outline, relative to the first.
 _SAME = 1.5  # A wide lattice whose epsilon is off by no more would be as wide again.
 _TILT = 0.7  # Tilt of a lattice relative to the saddle's: large losses make copies heavy beyond the saddle.
 _MOST_SAMPLES = 2.0  # Expected samples up to which the range that is left is short.
@@ -72,6 +77,8 @@ class TruncatedLattice:
     """P- and Q-mass of the runs with a loss that is left out, which count as a whole where a record is removed."""
     unsure: tuple[float, float]
     """Bounds on the errors of both."""
+    beyond: TruncatedLattice | None = None
+    """Bounds that serve beyond `limit`; else those at the limit do."""
 
     @property
     def theta(self) -> float:
@@ -85,10 +92,11 @@ class TruncatedLattice:
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon); it falls, so that the limit bounds what lies beyond."""
-        if self.removed and epsilon > self.limit:
-            return 0.0, self.bounds(self.limit)[1]
-        if not self.removed and epsilon < self.limit:
-            return self.bounds(self.limit)[0], 1.0
+        if epsilon > self.limit if self.removed else epsilon < self.limit:
+            if self.beyond is not None:
+                return self.beyond.bounds(epsilon)
+            low, high = self.bounds(self.limit)
+            return (0.0, high) if self.removed else (low, 1.0)
         low, high = self.lattice.bounds(epsilon)
         growth = float(np.exp(epsilon))
         value = self.settled[0] - growth * self.settled[1]
@@ -124,8 +132,33 @@ class Truncation:
         return cls(found, gap) if rare and len({pair.remove for pair, _ in found}) == 1 else None
 
     def near_epsilon(self, epsilon: float) -> TruncatedLattice | None:
-        """The bounds around an epsilon > 0; None where no loss is left."""
-        return self._lattice(epsilon, _BEYOND[1], _FINE)
+        """The bounds around an epsilon > 0, which serve up to twice or down to half of it; None of no losses."""
+        wide = self._lattice(epsilon, _BEYOND[0], _FINE)
+        if wide is None or looseness(wide, epsilon) <= _NARROW_DELTA:
+            return wide
+        close = self._lattice(epsilon, _BEYOND[1], _FINE)
+        if close is None or looseness(close, epsilon) >= looseness(wide, epsilon):
+            return wide
+        return replace(close, beyond=wide)
+
+    def outline(self, delta: float) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rough (epsilons, deltas) down to `delta`, from small lattices at growing epsilons; None where none is used.
+
+        Saddles alone are off by orders of magnitude where a record is removed: few samples have no light tail.
+        """
+        if not self._removed:
+            return None
+        epsilons, deltas, epsilon = [], [], self._least
+        while not deltas or (deltas[-1] > delta and epsilon < _FARTHEST * self._least):
+            rough = self._lattice(epsilon, _BEYOND[0], _ROUGH)
+            if rough is None:
+                return None
+            for each in [0.0] * (not deltas) + [epsilon * ratio for ratio in _RATIOS]:
+                low, high = valid_bounds(rough, each)
+                epsilons.append(each)
+                deltas.append(max(low, _FAINT * high, SMALLEST) ** 0.5 * high**0.5)
+            epsilon *= _BEYOND[0] ** 2
+        return np.array(epsilons), np.minimum.accumulate(deltas)
 
     def near_delta(self, delta: float, epsilon: float) -> TruncatedLattice | None:
         """The bounds around the epsilon of `delta`; None where the search finds none.
@@ -160,6 +193,8 @@ class Truncation:
 
     def _lattice(self, epsilon: float, beyond: float, largest: int, share: float = 1.0) -> TruncatedLattice | None:
         limit = epsilon * beyond if self._removed else epsilon / beyond
+        if beyond == _BEYOND[0] and epsilon < _SHALLOW * self._least:
+            limit = max(limit, _SHALLOW * self._least) if self._removed else 0.0  # All small epsilons are served alike.
         kept = [(TruncatedPair(pair, *self._range(pair, limit)), steps) for pair, steps in self._parts]
         convolution = Convolution(
             kept, gap=share * self._gap * min(max(epsilon, self._least) / _SMALL, 1.0), largest=largest
