@@ -1,6 +1,9 @@
 """The three layers of the card, its pictures against their captions, contrast, and the forms it is exported to."""
 
+import contextlib
+import copy
 import json
+import math
 import re
 from pathlib import Path
 
@@ -161,6 +164,25 @@ def test_the_schema_of_a_card_knows_every_standing_and_is_read_as_a_library_read
     assert schema["properties"]["metrics"]["additionalProperties"] == number
     for change in ({}, {"metrics": {"test": True}}, {"checked": {"verdict": "sure"}}, {"about": {"facts": "x"}}):
         assert library.is_valid(card | change) == (not any(faults(card | change, schema))) == (not change)
+
+
+def places(value, place=()):
+    yield place
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(item, (*place, key))
+
+
+@pytest.mark.parametrize("hostile", ["inf", -1, 10**400, math.nan, None, True, "", [], {}, [1], {"a": 1}])
+def test_a_card_with_any_value_changed_is_read_or_refused(hostile):
+    card = json.loads(json.dumps(card_table(a_card(about={"owner": "Clinic", "facts": ["240 rows"]}))))
+    for *path, last in filter(None, places(card)):
+        changed = copy.deepcopy(card)
+        inner = changed
+        for key in path:
+            inner = inner[key]
+        inner[last] = hostile
+        with contextlib.suppress(InvalidInput):
+            card_markdown(changed)
 
 
 def test_the_command_says_where_nobody_vouches_for_a_card(tmp_path, capsys):
