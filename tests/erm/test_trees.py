@@ -1,6 +1,7 @@
 """Boosted trees and distribution functions: what they release, what a record can move, and their files."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from tacit.accounting import Ledger
 from tacit.erm import (
     DPBoostedTrees,
+    DPLogisticRegression,
+    DPMLPClassifier,
     PrivateQuantiles,
     private_histogram,
     private_median,
@@ -17,7 +20,7 @@ from tacit.erm import (
 )
 from tacit.erm.quantiles import LEVELS, Distribution, distributions
 from tacit.erm.trees import RESIDUAL_BOUND, SymmetricTrees, boosted, draw_structure
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, LeakWarning
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_mu
 from tests.erm.cases import terms
@@ -258,6 +261,32 @@ def test_constant_columns_and_wide_ranges_have_a_distribution(low):
     found = private_quantiles(values, [0.0, 0.5, 1.0], epsilon=5.0, delta=1e-5, data_bounds=(low, high))
     assert np.isfinite(found).all()
     assert (np.diff(found) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "undeclared"),
+    [
+        (partial(DPBoostedTrees, trees=10), "claimed"),
+        (DPMLPClassifier, "claimed"),
+        (partial(DPLogisticRegression, features="cosines"), "They need data_bounds"),
+        (partial(DPMLPClassifier, features="cosines"), "They need data_bounds"),
+    ],
+)
+def test_constant_columns_train_and_undeclared_ranges_are_a_leak_or_refused(kind, undeclared):
+    x, labels = rows_of(3000)
+    x[:, 1] = 0.5
+    settings = {"epsilon": 1.0, "delta": 1e-5, "classes": [0, 1]}
+    model = kind(**settings, data_bounds=([0.0, 0.5, 0.0], [1.0, 0.5, 1.0])).fit(x, labels)
+    assert np.isfinite(model.decision_function(x)).all()
+    assert str(model.guarantee_.standing) == "proven"
+    with pytest.raises(InvalidInput, match="data_bounds"):
+        kind(**settings, data_bounds=([0.0, 0.0], [1.0, 1.0])).fit(x, labels)
+    if undeclared == "claimed":
+        with pytest.warns(LeakWarning, match="Pass data_bounds"):
+            assert str(kind(**settings).fit(x, labels).guarantee_.standing) == undeclared
+    else:
+        with pytest.raises(InvalidInput, match=undeclared):
+            kind(**settings).fit(x, labels)
 
 
 def test_one_column_has_a_median_and_a_histogram():

@@ -1,5 +1,6 @@
 """Public features: formulas against direct computation, one record at a time, caches that cannot lie."""
 
+import errno
 import json
 import math
 import socket
@@ -243,6 +244,37 @@ def test_texts_become_signs_of_norm_one_that_follow_from_each_text_alone():
     np.testing.assert_array_equal(features.of(texts[:1]), rows[:1])
 
 
+def test_a_disk_that_fills_on_the_way_leaves_nothing_half_written(monkeypatch):
+    features, rows = Scattering2d((1, 8, 8), 2), drawings(20, (1, 8, 8))
+
+    def full(*given, **named):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np.lib.format, "write_array_header_1_0", full)
+    with pytest.warns(PrivacyWarning, match="No space left"):
+        assert np.array_equal(computed(features, rows), features.of(rows))
+    monkeypatch.setattr(base.Lock, "take", full)
+    with pytest.warns(PrivacyWarning, match="No space left"):
+        assert np.array_equal(computed(features, rows), features.of(rows))
+    assert not list(base.folder().iterdir())
+
+
+def test_pixels_that_are_not_finite_leave_no_file():
+    rows = drawings(600, (1, 8, 8))
+    rows[-1, 0, 0, 0] = np.nan
+    with pytest.raises(InvalidInput, match=r"X must be finite.* Fill them"):
+        computed(Scattering2d((1, 8, 8), 2), rows)
+    assert not list(base.folder().iterdir())
+
+
+def test_a_cache_that_cannot_be_made_names_the_remedy(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    for act in (base.clear, SyntheticWhitening(Scattering2d((1, 8, 8), 2), dimensions=5, images=30).prepare):
+        with pytest.raises(InvalidInput, match=r"cache of features must be .* XDG_CACHE_HOME"):
+            act()
+
+
 @pytest.mark.parametrize("texts", [["fine", None], ["fine", 3.5], [b"bytes"]])
 def test_text_that_is_no_string_is_refused_by_its_row(texts):
     with pytest.raises(InvalidInput, match=r"text \d must be a string"):
@@ -311,6 +343,14 @@ def test_frozen_networks_that_mix_records_are_refused():
         (lambda: Scattering2d((1, 28, 28)).of(np.zeros((2, 1, 32, 32))), "X must be images of shape"),
         (lambda: Scattering2d((1, 8, 8)).of(np.full((1, 64), np.nan)), "X must be finite"),
         (lambda: Scattering2d((1, 8, 8)).of(np.array([["a"] * 64])), "X must be an array of finite numbers"),
+        (lambda: PatchDictionary((1, 8, 8), 4).of(np.full((1, 64), np.inf)), "X must be finite"),
+        (lambda: PatchDictionary((1, 8, 8), 4).of(np.zeros((2, 3, 8, 8))), "X must be images of shape"),
+        (lambda: every()[3].of(np.zeros(64)), "X must be images of shape"),
+        (lambda: Scattering2d((1, 8, 8)).of(None), "X must be an array of images"),
+        (lambda: Scattering2d((1, 8, 8)).of(np.ones((2, 64)) * 1j), "X must be an array of finite numbers"),
+        (lambda: HashedText(8).of(None), "X must be a list of texts"),
+        (lambda: HashedText(8).of("one"), "X must be a list of texts"),
+        (lambda: HashedText(8).of(np.array([["a", "b"]])), "X must be one column of texts"),
         (lambda: SyntheticWhitening(HashedText()), "features must be Scattering2d"),
         (lambda: SyntheticWhitening(Scattering2d((1, 8, 8)), dimensions=10**6), "dimensions must be"),
         (lambda: Beside([]), "parts must be"),

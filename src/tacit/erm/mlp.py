@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from tacit.erm.losses import softmax
 from tacit.erm.quantiles import mechanism_of
 from tacit.erm.release import Release, Terms
 from tacit.erm.transformers import split_bill
-from tacit.mechanisms import Gaussian, Mechanism
+from tacit.mechanisms import Gaussian
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -78,16 +78,16 @@ class DPMLPClassifier(PrivateClassifier):
         steps = max(1, round(check.positive("epochs", epochs) / rate))
         # In units of mu of all steps together, as far as the central limit theorem goes.
         unit = rate * math.sqrt(steps)
-        spent: tuple[float, Callable[[float], Mechanism]] = (1.0, lambda noise: _steps(noise * unit, rate, steps))
+        spent = lambda noise: Gaussian(noise * unit).poisson(rate) * steps  # noqa: E731
         if self._takes_cosines(shape, self.features, self.categorical):
             share = self._cosine_share(shape, self.categorical)
             terms = self._terms(X, target)
-            (first, noise), mechanism = split_bill(terms, (share, mechanism_of), (1 - share, spent[1]))
+            (first, noise), mechanism = split_bill(terms, (share, mechanism_of), (1 - share, spent))
             self.design_ = self._cosine_design(X, shape, self.categorical, terms, first)
         else:
             self._refuse_set(("categorical",))
             terms = self._terms(X, target)
-            (noise,), mechanism = split_bill(terms, spent)
+            (noise,), mechanism = split_bill(terms, (1.0, spent))
         rows = self.design_.features(X)
         width = min(rows.shape[1], _MOST_HIDDEN) if self.hidden is None else self.hidden
         self.model_ = self._from_zero(self._network(rows.shape[1], width), rows.shape[1])
@@ -166,11 +166,6 @@ class DPMLPClassifier(PrivateClassifier):
 
     def _weights(self) -> Array:
         return np.concatenate([parameter.detach().numpy().ravel() for parameter in self.model_.parameters()])
-
-
-def _steps(noise: float, rate: float, steps: int) -> Mechanism:
-    step: Mechanism = Gaussian(noise)
-    return (step if rate == 1 else step.poisson(rate)) * steps
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import shutil
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -84,8 +85,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator, nn.Module):
         Args:
             on_progress: called with (stage, done, total).
         """
-        for part in self.children():
-            if isinstance(part, PublicFeatures):
+        for part in self.modules():
+            if isinstance(part, PublicFeatures) and part is not self:
                 part.prepare(on_progress)
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -100,6 +101,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator, nn.Module):
 
     def of(self, X: Any) -> np.ndarray:
         """`transform` without a fit, which has nothing to learn."""
+        if not np.ndim(X):
+            raise check.fail("X", "an array of images, or of rows of as many numbers", type(X).__name__)
         with torch.no_grad():
             parts = [self(self._tensor(X[start : start + _ROWS_AT_ONCE])) for start in range(0, len(X), _ROWS_AT_ONCE)]
         return torch.cat(parts).cpu().numpy() if parts else np.zeros((0, self.width), np.float32)
@@ -120,6 +123,8 @@ class PublicFeatures(TransformerMixin, BaseEstimator, nn.Module):
 
     def _tensor(self, rows: Any) -> Tensor:
         with check.reading("X", "an array of finite numbers"):
+            if np.iscomplexobj(rows):
+                raise TypeError("complex numbers")
             array = np.asarray(rows, dtype=np.float32)
         return torch.from_numpy(array)
 
@@ -186,8 +191,12 @@ def folder() -> Path:
         'features'
     """
     base = platformdirs.user_cache_path("tacit", appauthor=False) / "features"
-    base.mkdir(parents=True, exist_ok=True, mode=0o700)
-    base.chmod(0o700)
+    try:
+        base.mkdir(parents=True, exist_ok=True, mode=0o700)
+        base.chmod(0o700)
+    except OSError as error:
+        hint = f"{error.strerror}. Make room for it, or name another place by XDG_CACHE_HOME."
+        raise check.fail("the cache of features", "a folder that can be made", str(base), hint) from None
     return base
 
 
@@ -242,7 +251,9 @@ def kept(path: Path, shape: tuple[int, ...], blocks: Callable[[], Iterable[np.nd
         blocks: computes the array, some rows at a time.
     """
     lock = Lock(path)
-    held = lock.take(_PATIENCE)
+    held = False
+    with suppress(OSError):  # A full disk: the array stays in memory.
+        held = lock.take(_PATIENCE)
     try:
         found = _read(path, shape)
         return _written(path, shape, blocks) if found is None else found

@@ -60,15 +60,6 @@ class Beside(PublicFeatures):
         """Class, and the `spec` of each part."""
         return {"kind": "Beside", "parts": [part.spec() for part in self._each]}
 
-    def prepare(self, on_progress: Any = None) -> None:
-        """`prepare` of every part.
-
-        Args:
-            on_progress: called with (stage, done, total).
-        """
-        for part in self._each:
-            part.prepare(on_progress)
-
     def forward(self, rows: Tensor) -> Tensor:
         """(n, width)."""
         return torch.cat([part(rows) for part in self._each], dim=1)

@@ -13,8 +13,6 @@ from tacit import check
 from tacit.data.words import COLUMNS, word_codes
 from tacit.features.base import PublicFeatures
 
-_ROWS_AT_ONCE = 512
-
 
 class HashedText(PublicFeatures):
     """Words of a text, each a sign in the column that its CRC-32 gives, scaled to norm 1 for every text by itself.
@@ -61,14 +59,18 @@ class HashedText(PublicFeatures):
 
     def of(self, X: Any) -> np.ndarray:
         """Features of texts or codes, float32 (n, columns)."""
-        if isinstance(X, str):
-            raise check.fail("X", "a list of texts", "one string", "Put it into a list.")
-        first = X.iloc[0] if hasattr(X, "iloc") and len(X) else next(iter(X), "")
-        rows = X if isinstance(first, np.ndarray) else self.codes(np.ravel(np.asarray(X, dtype=object)))
-        with torch.no_grad():
-            starts = range(0, len(rows), _ROWS_AT_ONCE)
-            parts = [self(torch.from_numpy(np.asarray(rows[each : each + _ROWS_AT_ONCE]))) for each in starts]
-        return torch.cat(parts).numpy() if parts else np.zeros((0, self.columns), np.float32)
+        if isinstance(X, str) or not hasattr(X, "__iter__"):
+            raise check.fail("X", "a list of texts", type(X).__name__, "Put a single text into a list.")
+        rows = X
+        if not (isinstance(X, np.ndarray | Tensor) and X.ndim == 2 and np.asarray(X[:1]).dtype.kind == "i"):
+            table = np.asarray(list(X) if isinstance(X, list | tuple) else X, dtype=object)
+            if table.ndim > 1 and table.shape[1] != 1:
+                raise check.fail("X", "one column of texts", f"{table.shape[1]} columns", "Join them row by row.")
+            rows = self.codes(table.ravel())
+        return super().of(rows)
+
+    def _tensor(self, rows: Any) -> Tensor:
+        return torch.from_numpy(np.asarray(rows))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Features (n, columns) of codes (n, places)."""
