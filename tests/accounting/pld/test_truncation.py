@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from tacit.accounting import Ledger
 from tacit.accounting.pld.accountant import Pld
 from tacit.accounting.pld.dispatch import Dispatch
+from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.truncation import TruncatedLattice, TruncatedPair, Truncation
 from tacit.mechanisms import Gaussian
-from tacit.mechanisms.pairs import SampledGaussianPair
+from tacit.mechanisms.pairs import GaussianMixturePair, SampledGaussianPair
 
 RARE = [(0.8, 4e-4), (2.0, 1e-3), (0.6, 0.05)]
 
@@ -57,6 +59,58 @@ def test_bounds_hold_a_quadrature(sigma: float, rate: float, remove: bool):
         exact = three_steps(sigma, rate, epsilon, 1 if remove else -1)
         assert low * (1 - 1e-6) <= exact <= high * (1 + 1e-6)
         assert high - low <= 1e-5 * high
+
+
+def group_loss(pair: GaussianMixturePair, z: np.ndarray) -> np.ndarray:
+    """The loss at noise z of unit deviation, from the weights alone."""
+    shifts, weights = np.arange(len(pair.shifts)), np.exp(pair.log_weights)
+    found = np.log(np.exp(np.multiply.outer(z, shifts) / pair.sigma - (shifts / pair.sigma) ** 2 / 2) @ weights)
+    return found if pair.remove else -found
+
+
+def two_steps_of_a_group(pair: GaussianMixturePair, epsilon: float) -> float:
+    """delta of two steps: the second in closed form at the noise where its loss is what the first one leaves."""
+    shifts, weights = np.arange(len(pair.shifts)) / pair.sigma, np.exp(pair.log_weights)
+    z, step = np.linspace(-10.0, 10.0 + shifts[-1], 20_001, retstep=True)
+    density = step * np.exp(-(np.subtract.outer(z, shifts) ** 2) / 2) / np.sqrt(2 * np.pi)
+    left = epsilon - group_loss(pair, z)
+    low, high = np.full(len(z), -60.0), np.full(len(z), 60.0 + shifts[-1])
+    for _ in range(60):
+        middle = (low + high) / 2
+        below = (group_loss(pair, middle) < left) == pair.remove
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    sign = 1 if pair.remove else -1
+    base, mixed = ndtr(-sign * low), ndtr(-sign * np.subtract.outer(low, shifts)) @ weights
+    p, q = (mixed, base) if pair.remove else (base, mixed)
+    return float((density @ weights if pair.remove else density[:, 0]) @ np.maximum(p - np.exp(left) * q, 0.0))
+
+
+@pytest.mark.parametrize("remove", [True, False])
+@pytest.mark.parametrize(("sigma", "rate", "size"), [(1.2, 2e-3, 2), (0.9, 1e-3, 5), (2.0, 4e-4, 16)])
+def test_bounds_of_groups_hold_a_quadrature(sigma: float, rate: float, size: int, remove: bool):
+    pair = GaussianMixturePair.of_group(sigma, rate, size, remove=remove)
+    for share in (0.2, 0.7) if not remove else (0.5, 5.0):
+        epsilon = share * 2 * size * rate
+        local = Truncation([(pair, 2)], 2e-7).near_epsilon(epsilon)
+        assert local is not None
+        low, high = local.bounds(epsilon)
+        assert low * (1 - 1e-6) <= two_steps_of_a_group(pair, epsilon) <= high * (1 + 1e-6)
+        assert high - low <= 1e-5 * high
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps", "size"), [(0.5, 1e-4, 1000, 8), (0.5, 1e-3, 1000, 8), (1.0, 1e-3, 300, 2)]
+)
+def test_groups_that_are_rarely_sampled_have_a_narrow_epsilon(sigma: float, rate: float, steps: int, size: int):
+    """Few samples of many records reach far, and a lattice of all losses was up to 1e-3 wide."""
+    ledger = Ledger.of(Gaussian(sigma).poisson(rate) * steps)
+    low, high = Pld().grouped(ledger, size).epsilon(1e-5).interval
+    assert 0 < low <= high <= low * (1 + 3e-6)
+    pair = GaussianMixturePair.of_group(sigma, rate, size, remove=True)
+    every_loss = Convolution([(pair, steps)], gap=1e-5, largest=1 << 16)
+    bounds = [every_loss.bracket(every_loss.saddle_for_epsilon(low)).bounds(epsilon) for epsilon in (low, high)]
+    assert bounds[0][1] >= 1e-5 * (1 - 1e-6)
+    assert bounds[1][0] <= 1e-5 * (1 + 1e-6)
 
 
 def test_a_setting_whose_bracket_was_once_three_quarters_wide():

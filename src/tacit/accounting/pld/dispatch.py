@@ -70,7 +70,7 @@ class Question:
         if self._truncated and looseness(self._truncated, self._truncated.epsilon) <= _CLOSE:
             return self._truncated
         found = self._narrower(self._of.general)
-        return min(found, self._truncated or found, key=lambda each: looseness(each, self.saddle.epsilon))
+        return min(found, self._truncated or found, key=lambda each: looseness(each, each.epsilon))
 
     @cached_property
     def rough(self) -> LocalBounds:

@@ -5,7 +5,8 @@ losses reach far beyond epsilon. With l_i the least losses of the steps and h_i 
 some loss above its h_i loses more than epsilon whatever the other steps do, so that these runs add
 P(some L_i > h_i) - e^epsilon Q(some L_i > h_i) to delta. All other runs compose the steps without losses above h_i, for
 which a lattice of their short range is fine. When a record is added, losses are at most -log(1 - p), and runs with
-some loss below epsilon less what the others can add do not count at all (THEORY.md, Theorem 5.7).
+some loss below epsilon less what the others can add do not count at all (THEORY.md, Theorem 5.7). Groups of records,
+of which a step samples none with probability (1 - p)^size, likewise.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tacit.accounting.pld.fft import Bracket, Convolution
 from tacit.accounting.pld.intervals import inverted, looseness, valid_bounds
 from tacit.accounting.pld.rounding import PERTURBATION, UNIT, mass_units
 from tacit.accounting.pld.saddle_point import SMALLEST
-from tacit.mechanisms.pairs import Pair, SampledGaussianPair
+from tacit.mechanisms.pairs import GaussianMixturePair, Pair, SampledGaussianPair
 
 _ROUGH, _FINE = 1 << 12, 1 << 18  # Points of the lattice that looks for epsilon, and of the one that answers.
 _FINER = 1 / 16  # Gap, relative to the usual one, of a lattice where that one is not narrow.
@@ -37,9 +38,14 @@ _FARTHEST = 1e12  # Largest epsilon of an outline, relative to the first.
 _SAME = 1.5  # A wide lattice whose epsilon is off by no more would be as wide again.
 _TILT = 0.7  # Tilt of a lattice relative to the saddle's: large losses make copies heavy beyond the saddle.
 _MOST_SAMPLES = 2.0  # Expected samples up to which the range that is left is short.
+# The same of groups, whose losses reach further, with the points of a rough lattice of them and its tilt.
+_MOST_OF_GROUPS, _ROUGH_OF_GROUPS, _TILT_OF_GROUPS = 20.0, 1 << 15, 0.5
 _FEWEST = 2  # Steps from which on it is used: one has an engine of its own.
 _SMALL = 1e-4  # Epsilon below which a lattice aims at an absolute gap.
 _UNITS = 64.0  # Units of a probability besides those of its tails, and of a threshold (Theorem 5.7).
+
+
+Truncated = SampledGaussianPair | GaussianMixturePair
 
 
 @dataclass(frozen=True)
@@ -117,18 +123,19 @@ class Truncation:
         gap: relative width of epsilon that is aimed at, > 0.
     """
 
-    def __init__(self, parts: Sequence[tuple[SampledGaussianPair, int]], gap: float):
+    def __init__(self, parts: Sequence[tuple[Truncated, int]], gap: float):
         self._parts, self._gap = parts, gap
         self._removed = parts[0][0].remove
-        self._least = _LEAST * sum(steps * pair.rate for pair, steps in parts)
+        self._least = _LEAST * _samples(parts)
+        self._rough, self._tilt = (_ROUGH_OF_GROUPS, _TILT_OF_GROUPS) if _of_groups(parts) else (_ROUGH, _TILT)
 
     @classmethod
     def of(cls, parts: Sequence[tuple[Pair, int]], gap: float) -> Truncation | None:
         """The builder where all parts are sampled Gaussians of one direction that are expected to sample rarely."""
-        found = [(pair, steps) for pair, steps in parts if isinstance(pair, SampledGaussianPair)]
+        found = [(pair, steps) for pair, steps in parts if isinstance(pair, SampledGaussianPair | GaussianMixturePair)]
         if len(found) < len(parts) or sum(steps for _, steps in found) < _FEWEST:
             return None
-        rare = sum(steps * pair.rate for pair, steps in found) <= _MOST_SAMPLES and all(p.rate < 1 for p, _ in found)
+        rare = _samples(found) <= (_MOST_OF_GROUPS if _of_groups(found) else _MOST_SAMPLES)
         return cls(found, gap) if rare and len({pair.remove for pair, _ in found}) == 1 else None
 
     def near_epsilon(self, epsilon: float) -> TruncatedLattice | None:
@@ -150,7 +157,7 @@ class Truncation:
             return None
         epsilons, deltas, epsilon = [], [], self._least
         while not deltas or (deltas[-1] > delta and epsilon < _FARTHEST * self._least):
-            rough = self._lattice(epsilon, _BEYOND[0], _ROUGH)
+            rough = self._lattice(epsilon, _BEYOND[0], self._rough)
             if rough is None:
                 return None
             for each in [0.0] * (not deltas) + [epsilon * ratio for ratio in _RATIOS]:
@@ -169,7 +176,7 @@ class Truncation:
         """
         epsilon = max(epsilon, self._least)
         for _ in range(_SEARCHES):
-            rough = self._lattice(epsilon, _BEYOND[0], _ROUGH)
+            rough = self._lattice(epsilon, _BEYOND[0], self._rough)
             if rough is None:
                 return None
             low, high = inverted(rough, delta)
@@ -202,11 +209,11 @@ class Truncation:
         if not all(len(part.losses) for part in convolution.coarse_losses):
             return None
         saddle = convolution.saddle_for_epsilon(epsilon)
-        saddle = replace(saddle, theta=_TILT * saddle.theta)
+        saddle = replace(saddle, theta=self._tilt * saddle.theta)
         settled, unsure = self._settled(kept) if self._removed else ((0.0, 0.0), (0.0, 0.0))
         return TruncatedLattice(convolution.bracket(saddle), limit, self._removed, settled, unsure)
 
-    def _range(self, pair: SampledGaussianPair, limit: float) -> tuple[float, float]:
+    def _range(self, pair: Truncated, limit: float) -> tuple[float, float]:
         """The losses that do not settle a run at `limit`, and a little more for the rounding of this threshold."""
         end = _end(pair)
         total = sum(steps * _end(other) for other, steps in self._parts)
@@ -222,12 +229,28 @@ class Truncation:
             masses = np.array(pair.base.bin_masses(pair.high + np.array([-moved, 0.0, moved])))
             tails, near = masses[:, 2:].sum(axis=1), masses[:, 1:3].sum(axis=1)
             logs += steps * np.log1p(-tails)
-            units = UNIT * (mass_units(tails) + _UNITS + len(kept)) + PERTURBATION
+            added = len(pair.base.shifts) if isinstance(pair.base, GaussianMixturePair) else 0
+            units = UNIT * (mass_units(tails) + _UNITS + len(kept) + added) + PERTURBATION
             errors += steps * (units * tails + near + SMALLEST)
         found = -np.expm1(logs)
         return (float(found[0]), float(found[1])), (float(errors[0]), float(errors[1]))
 
 
-def _end(pair: SampledGaussianPair) -> float:
-    """The least loss of a step that removes a record, the largest of one that adds it."""
+def _end(pair: Truncated) -> float:
+    """The least loss of a step that removes records, the largest of one that adds them."""
+    if isinstance(pair, GaussianMixturePair):
+        return pair.log_weights[0] if pair.remove else -pair.log_weights[0]
     return float(np.log1p(-pair.rate)) if pair.remove else pair.largest
+
+
+def _of_groups(parts: Sequence[tuple[Truncated, int]]) -> bool:
+    return any(isinstance(pair, GaussianMixturePair) for pair, _ in parts)
+
+
+def _samples(parts: Sequence[tuple[Truncated, int]]) -> float:
+    """How often records are expected to be sampled; inf where a step samples for certain."""
+    total = 0.0
+    for pair, steps in parts:
+        share = -pair.log_weights[0] if isinstance(pair, GaussianMixturePair) else pair.rate
+        total += steps * (share if isinstance(pair, GaussianMixturePair) or share < 1 else np.inf)
+    return total
