@@ -5,7 +5,7 @@ import pytest
 
 from tacit import check
 from tacit.cli import main
-from tacit.data.labels import _number
+from tacit.data.labels import numbers
 from tacit.errors import InvalidInput
 from tacit.workbench import jobs
 
@@ -15,12 +15,12 @@ ODD = ["1_0", "\uff11\uff10", "\u0661\u0660", "1e1_0", "0x10", "1,5", "ten", ""]
 @pytest.mark.parametrize("text", ODD)
 def test_a_number_for_python_alone_is_none_in_a_cell(text):
     assert not check.is_number(text)
-    assert np.isnan(_number(text))
+    assert np.isnan(numbers(np.array([text])))
 
 
 @pytest.mark.parametrize("text", ["10", " 10 ", "-1.5e-3", ".5", "5.", "+1E5"])
 def test_plain_numbers_are_read_as_python_reads_them(text):
-    assert check.read_real("cell", text) == float(text) == _number(text)
+    assert check.read_real("cell", text) == float(text) == numbers(np.array([text]))
 
 
 @pytest.mark.parametrize("text", ["1_0", "\uff11", "\u0661"])
