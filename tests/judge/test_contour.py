@@ -26,20 +26,19 @@ def exact_moment(law, s, cut=WHOLE):
     with mpmath.workdps(25):
         sigma, k, q = mpmath.mpf(law.sigma), law.size, mpmath.mpf(law.rate)
 
+        weights = [mpmath.binomial(k, j) * q**j * (1 - q) ** (k - j) for j in range(k + 1)]
+
         def w(x):
-            terms = (
-                mpmath.binomial(k, j) * q**j * (1 - q) ** (k - j) * mpmath.exp((2 * j * x - j * j) / (2 * sigma**2))
-                for j in range(k + 1)
-            )
-            return mpmath.fsum(terms)
+            return sum(each * mpmath.exp((2 * j * x - j * j) / (2 * sigma**2)) for j, each in enumerate(weights))
 
         p, n = (-s, 0) if law.direction == "added" else (1 + s, -s if law.direction == "replaced" else 0)
 
         def integrand(x):
             share = 1 if cut is WHOLE else mpmath.ncdf(cut.sign * (x - cut.place) / cut.width)
-            return share * mpmath.npdf(x / sigma) / sigma * w(x) ** p * w(-x) ** n
+            return share * mpmath.npdf(x / sigma) / sigma * w(x) ** p * (w(-x) ** n if n else 1)
 
-        return mpmath.quad(integrand, mpmath.linspace(-12 * sigma, 12 * sigma + 6 * k, 20))
+        places = mpmath.linspace(-12 * sigma, 12 * sigma + 6 * k, 10)
+        return mpmath.quad(integrand, places, method="gauss-legendre")
 
 
 def holds(ball, value):
