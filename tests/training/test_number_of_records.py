@@ -96,7 +96,7 @@ SAMPLINGS = ["poisson", "random_allocation", "balls_and_bins", "balanced_iterati
 
 @pytest.mark.parametrize(
     ("given", "sampling", "length"),
-    list(itertools.product(GIVEN, SAMPLINGS, [{"epochs": 0.3}, {"steps": 3}])),
+    list(itertools.product(GIVEN, SAMPLINGS, [{"epochs": 0.1}, {"steps": 1}])),
 )
 def test_where_add_remove_is_stated_one_record_more_changes_no_setting(given, sampling, length):
     (ledger, one), (more, other) = (
