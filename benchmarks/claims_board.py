@@ -33,10 +33,15 @@ Each row states what somebody published, the mechanism that it is about, and the
 proven to be enough for that mechanism. "valid" says that the claim holds for the mechanism as stated, "not tight"
 that less than the claim is proven: a larger epsilon than needed is no mistake. "contradicted" says that more than the
 claim is proven to leak, by two computations that share no code; "exceeded by one bound" that there is one such bound,
-and no second derivation of it. Nothing here shows what any program did, and a
-contradicted number says nothing about the rest of a work: "assumes" states what makes the claim true.
+and no second derivation of it. Nothing here shows what any program did, and a contradicted number says nothing about
+the rest of a work: "assumes" states what makes the claim true. "Poisson" there says that each step takes every record
+independently with the stated probability, and that one record is added or removed.
 
 """
+_POISSON = (
+    "Each step takes every record independently with the stated probability (Poisson sampling), "
+    "and one record is added or removed."
+)
 _TAIL = """
 ## The numbers behind a row
 
@@ -83,7 +88,7 @@ def page(table: list[dict[str, Any]]) -> str:
         place = f"[{source['work']}]({source['url']}), {source['place']}: {source['says']}"
         numbers = f"{row['epsilon']:g} at {row['delta']:g} | {row['proven_lower']} | {row['proven_upper']}"
         verdict = f"**{row['verdict']}**" if row["verdict"] == CONTRADICTED else row["verdict"]
-        assumes = " ".join([source["assumes"], *row["remarks"]])
+        assumes = " ".join([source["assumes"].replace(_POISSON, "Poisson."), *row["remarks"]])
         lines.append(f"| {row['name']} | {place} | {numbers} | {verdict} | {row['second']} | {assumes} |")
     return _HEAD + "\n".join(lines) + "\n" + _TAIL
 

@@ -123,7 +123,9 @@ def _show(rows: list[dict[str, Any]]) -> None:
         first = each[0]
         law = first["law"] if first["selection"] == "random_trials" else first["selection"]
         factors = f"rates x {_plain(first['rates'])}, bounds x {_plain(first['clips'])}"
-        search = f"{law}, {first['trials']:g} trials, {factors}, {first['share']:g} set aside"
+        search = f"{law}, {first['trials']:g} trials, {factors}" + (
+            "" if first["share"] == 0.1 else f", {first['share']:g} set aside"
+        )
         print(f"| {first['preset']} | {first['epochs']:g} | {search} | {len(each)} | {' | '.join(told)} |")
 
 

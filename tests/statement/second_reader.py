@@ -28,7 +28,7 @@ SHARES = (0, 1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)
 ROOT = Path(__file__).parents[2]
 PUBLISHED = Draft202012Validator(json.loads((ROOT / "src/tacit/statement/statement.schema.json").read_text()))
 BINS = 2**19  # Of a grid of losses; its numbers are then within 5e-7.
-ROW = r"^\| `(\w+)` \| [^|]* \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$"
+ROW = r"^\| `(\w+)` \| (\w+) \| (\w+) \| (\w+) \| (\w+) \|$"
 TABLE = re.findall(ROW, (ROOT / "docs/statement.md").read_text(), re.MULTILINE)
 WAYS = ("enforced", "checked", "declared", "assumed")
 STANDING = {(row[0], how): word for row in TABLE for how, word in zip(WAYS, row[1:], strict=True)}
