@@ -178,6 +178,15 @@ def test_the_bill_is_that_of_the_target(relation, factor):
     assert LEVELS / counts**2 * factor**2 == pytest.approx(0.1 * mu**2, rel=1e-6)
 
 
+@pytest.mark.parametrize(("size", "depth"), [(2000, 4), (200_000, 7)])
+def test_the_depth_follows_from_public_numbers(size, depth):
+    """Mu is .24 at epsilon 1: records that are declared count, not those that are there."""
+    x, labels = rows_of(200)
+    declared = {"epsilon": 1.0, "delta": 1e-6, "data_bounds": (0, 1), "classes": [0, 1]}
+    model = DPBoostedTrees(**declared, trees=2, public_size=size).fit(x, labels)
+    assert model.trees_.columns.shape == (2, depth)
+
+
 def test_noise_of_the_trees_has_the_stated_deviation():
     x = np.zeros((0, 3))
     known = {each: Distribution(np.array([0.0, 1.0]), np.array([0.0, 1.0])) for each in range(3)}
