@@ -1,5 +1,6 @@
 """The least mu of Gaussian DP: bounds that hold it, narrow, and finite without slack where the tail is Gaussian."""
 
+import itertools
 import math
 
 import mpmath
@@ -122,3 +123,15 @@ def test_few_rare_steps_have_a_narrow_mu(noise_multiplier, rate, steps, slack, w
     """
     low, high = Pld()(Gaussian(noise_multiplier).poisson(rate) * steps).mu(slack=slack).interval
     assert 0 < low <= high <= low * (1 + width)
+
+
+@pytest.mark.parametrize(
+    "mechanism", [Gaussian(1.1).poisson(0.0042667) * 14062, Gaussian(2.0).poisson(0.2) * 100], ids=str
+)
+def test_tiny_slacks_have_a_narrow_mu(mechanism):
+    """The grid ended where delta is 1e-15, so that nothing below that slack was known but the tail: 180 times wide."""
+    curve = Pld()(mechanism)
+    found = [curve.mu(slack=slack).interval for slack in (1e-15, 1e-30, 1e-100, 0.0)]
+    for low, high in found:
+        assert 0 < low <= high <= low * (1 + 2e-6)
+    assert all(before[0] < after[1] for before, after in itertools.pairwise(found))

@@ -241,7 +241,7 @@ class Bracket:
                 needed = [gaussian_mu(e, d - slack) for e, d in zip(epsilons.tolist(), deltas.tolist(), strict=True)]
                 chart.around(float(epsilons[np.argmax(needed)]))
             else:
-                low, high = self.epsilon(max(slack, _NEAR_ZERO))
+                low, high = self.epsilon(slack or _NEAR_ZERO)
                 last = high if np.isfinite(high) else low
             ends = (last * beyond for beyond in _BEYOND)
             last = next((end for end in ends if chart(end)[1] <= slack), last)
