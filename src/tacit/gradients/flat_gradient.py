@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional as F
 
 from tacit.errors import UnsupportedModel
-from tacit.gradients.rounding import FIRST_LEVEL, second_level, square_sums
+from tacit.gradients.rounding import second_level, square_sums
 
 # Four bytes, four times as the graph, gradients of activations and temporary results stand beside what a capture holds,
 # and half of the memory stays free.
@@ -67,8 +67,6 @@ def give_back_free_memory() -> None:
 
 # Terms added one by one at the first of two levels of a sum; so few keep its rounding small.
 _FIRST_LEVEL = 64
-# Values squared at a time: 512 KB in float32 stay in the cache.
-_CACHED_VALUES = 2**17
 _FUSED = ContextVar("_FUSED", default=False)
 
 
@@ -133,28 +131,14 @@ def fused() -> Iterator[None]:
 
 
 def row_squares(rows: Tensor) -> Tensor:
-    """Sum of squares of every row, shape (B,). Square and add: `norm` under-reads long float32 rows."""
+    """Sum of squares of every row, shape (B,)."""
     flat = rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
     count, length = flat.shape
     if _FUSED.get():
         # A compiled sum adds one by one in each SIMD lane; two levels keep its rounding as small as torch's own.
         squares = F.pad(flat, (0, -length % _FIRST_LEVEL)).square()
         return second_level(squares.view(count, -1, _FIRST_LEVEL).sum(2))
-    size = max(1, _CACHED_VALUES // max(1, length))
-    if count <= size or recording():
-        return square_sums(flat)
-    width = length if length <= FIRST_LEVEL else length + -length % FIRST_LEVEL
-    square = torch.zeros(size, width, dtype=flat.dtype, device=flat.device)
-    pieces = []
-    for piece in flat.split(size):
-        squares = square[: len(piece)]
-        torch.mul(piece, piece, out=squares[:, :length])
-        pieces.append(squares.sum(1) if width <= FIRST_LEVEL else _two_levels(squares))
-    return torch.cat(pieces)
-
-
-def _two_levels(squares: Tensor) -> Tensor:
-    return second_level(squares.view(len(squares), -1, FIRST_LEVEL).sum(2))
+    return square_sums(flat)
 
 
 @dataclass(frozen=True)
