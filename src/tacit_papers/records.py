@@ -52,11 +52,14 @@ def to_csv(records: Sequence[Mapping[str, Any]], *, columns: Sequence[str] = (),
 
 def from_csv(text: str) -> list[Record]:
     """The records that `to_csv` wrote; raises `ValueError` where a line has too many or too few cells."""
-    csv.field_size_limit(sys.maxsize)  # A list of 10,000 numbers is longer than the default.
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    columns = [_column(name) for name in next(reader, [])]
+    limit = csv.field_size_limit(sys.maxsize)  # A list of 10,000 numbers is longer than the default.
+    try:
+        header, *lines = list(csv.reader(io.StringIO(text, newline=""), strict=True)) or [[]]
+    finally:
+        csv.field_size_limit(limit)
+    columns = [_column(name) for name in header]
     records: list[Record] = []
-    for line in reader:
+    for line in lines:
         if len(line) != len(columns):
             raise ValueError(f"A line must have as many cells as the header; got {line}.")
         own: Record = {}

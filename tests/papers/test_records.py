@@ -1,5 +1,6 @@
 """Records as CSV text come back exactly: every type, every digit, every absent key."""
 
+import csv
 import json
 
 import pytest
@@ -65,3 +66,9 @@ def test_a_key_that_no_header_can_hold_is_refused():
 def test_a_line_cut_short_is_refused():
     with pytest.raises(ValueError, match="as many cells as the header"):
         from_csv("a,b\n1\n")
+
+
+def test_records_that_were_read_leave_the_limit_of_cells_as_it_was():
+    limit = csv.field_size_limit()
+    assert from_csv(to_csv([{"values": "1" * (limit + 1)}])) == [{"values": "1" * (limit + 1)}]
+    assert csv.field_size_limit() == limit
