@@ -82,7 +82,7 @@ def test_a_loop_equals_fit_under_every_clip(clip):
     torch.testing.assert_close(flat(looped), flat(fitted), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow_cases("per_layer", "group", "automatic", "batch_mean")
+@pytest.mark.slow_cases("per_layer", "automatic", "batch_mean")
 @pytest.mark.parametrize("clip", CLIPS, ids=lambda clip: clip.type)
 def test_a_loop_over_physical_batches_equals_fit(clip):
     fitted, _ = run(clipping=clip, steps=2)
