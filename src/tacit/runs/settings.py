@@ -272,11 +272,12 @@ class TreesSettings:
     """The [trees] section; epsilon, delta and relation are the run's own."""
 
     trees: int = setting(1600, "Number of trees.")
-    depth: int = setting(7, "Questions of a tree, at most 12; it has 2^depth leaves.")
+    depth: int | None = setting(None, "Questions of a tree, at most 12; it has 2^depth leaves. By default by a rule.")
 
     def __post_init__(self) -> None:
         check.count("trees of [trees]", self.trees)
-        check.count("depth of [trees]", self.depth, maximum=12)
+        if self.depth is not None:
+            check.count("depth of [trees]", self.depth, maximum=12)
 
 
 @dataclass(frozen=True)
