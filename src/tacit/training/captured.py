@@ -10,6 +10,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import PurePath
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -83,14 +84,28 @@ class ReachedState:
         self._closures: dict[int, tuple[tuple[CellType, ...], Mapping[str, object], tuple[str, ...]]] = {}
         for function in functions:
             captured(function, self._keep)
+        self._sort()
         self._before = self._state()
 
     def changed(self) -> bool:
         """Whether anything was bound anew, put into a container, written into a tensor, or taken away since."""
         (values, counts), now = self._before, self._state()
-        self._before = now
         # The values themselves are kept: a new one may have the address of one that is gone.
-        return counts != now[1] or not all(map(operator.is_, values, now[0]))
+        changed = counts != now[1] or not all(map(operator.is_, values, now[0]))
+        if changed:
+            self._sort()
+            now = self._state()
+        self._before = now
+        return changed
+
+    def _sort(self) -> None:
+        """Put aside what is empty, and large containers: of these the number of entries is compared alone."""
+        self._sized: list[Any] = [*self._tables.values(), *self._containers.values()]
+        filled = [each for each in self._tables.values() if each]
+        filled += [each for each in self._containers.values() if 0 < len(each) <= _MOST_ENTRIES]
+        self._named = [each for each in filled if isinstance(each, dict)]
+        self._listed = [each for each in filled if not isinstance(each, Mapping)]
+        self._proxies = [each for each in filled if isinstance(each, Mapping) and not isinstance(each, dict)]
 
     def _keep(self, _: str, value: Any) -> bool:
         if type(value) in self._ends:
@@ -111,20 +126,15 @@ class ReachedState:
 
     def _state(self) -> tuple[list[object], list[int]]:
         """All that is bound; numbers of entries, and of writes into tensors."""
-        counts = [len(value) for value in self._containers.values()]
+        values = list(chain.from_iterable(map(dict.values, self._named)))
+        values += chain.from_iterable(self._listed)
+        values += chain.from_iterable(each.values() for each in self._proxies)
+        for cells, table, names in self._closures.values():
+            values += map(table.get, names)
+            values += map(_held_by, cells)
+        counts = [*map(len, self._sized), len(values)]
         counts += [value._version for value in self._tensors.values()]
         counts += [hash(value.tobytes()) for value in self._arrays.values()]
-        values: list[object] = []
-        for table in self._tables.values():
-            counts.append(len(table))
-            values.extend(table.values())
-        for container in self._containers.values():
-            if len(container) <= _MOST_ENTRIES:
-                values.extend(container.values() if isinstance(container, dict) else container)
-        for cells, table, names in self._closures.values():
-            values.extend(table.get(name) for name in names)
-            values.extend(map(_held_by, cells))
-        counts.append(len(values))
         return values, counts
 
 
