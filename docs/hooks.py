@@ -18,7 +18,7 @@ PAPERS = ROOT / "src" / "tacit_papers"
 VERDICTS = (
     "reproduced", "reproduced under another reading", "differs, because", "refuted, if", "not comparable", "ours",
 )  # fmt: skip
-THEORY = ROOT / "src" / "tacit" / "accounting" / "pld" / "THEORY.md"
+THEORY = [ROOT / "src" / "tacit" / room / "THEORY.md" for room in ("accounting/pld", "judge")]
 RESULTS = ROOT / "benchmarks" / "results"
 # Pages of reference and of papers name every word; a page that explains it is the better first answer of a search.
 DETAILS = ("reference/", "papers/")
@@ -156,7 +156,7 @@ def _page(key: str) -> Path:
 # A line of a page -> what is written in its place.
 MARKERS: dict[str, Callable[[], str]] = {
     "<!-- papers -->": lambda: overview(ROOT / "results"),
-    "<!-- theory -->": lambda: with_formulas(THEORY.read_text(encoding="utf-8")),
+    "<!-- theory -->": lambda: with_formulas("\n\n".join(file.read_text(encoding="utf-8") for file in THEORY)),
     "<!-- compare -->": compared,
     "<!-- low-order bits -->": low_order_bits,
 }

@@ -3,7 +3,7 @@
 delta = 1 / (2 pi i) int M(s) e^{-s epsilon} / (s (s + 1)) ds, M(s) = e^{mu^2 s (s + 1) / 2} prod_k m_k(s)^{T_k}, by the
 trapezoid rule, whose error the strip |Re s - c| <= d bounds, up to a frequency beyond which the moments are shown to be
 negligible. Where they fall too slowly, the part of every step with usual noise is taken out of M: its share of delta is
-known up to a Chernoff bound. Derivation: docs/judge.md.
+known up to a Chernoff bound. Derivation: THEORY.md.
 """
 
 from __future__ import annotations

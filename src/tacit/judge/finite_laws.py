@@ -1,7 +1,7 @@
 """delta(epsilon) of steps whose loss has atoms: randomised response, discrete Gaussian and Laplace noise.
 
 |M(c + iy)| does not fall where the loss has atoms, so these are summed: over the atoms of all steps together, and for
-Laplace noise over the residues of its moment. Derivation: docs/judge.md.
+Laplace noise over the residues of its moment. Derivation: THEORY.md.
 """
 
 from __future__ import annotations

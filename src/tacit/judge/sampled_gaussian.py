@@ -3,7 +3,7 @@
 With w(x) = sum_j Bin(k, q)(j) e^{(2 j x - j^2) / (2 sigma^2)} and x ~ N(0, sigma^2), the moment is E[w(x)^p w(-x)^n]:
 p = 1 + s, n = 0 for a group that is removed, p = -s, n = 0 for one that is added, p = 1 + s, n = -s for one that is
 replaced. The line is moved to Im x = a, where |e^{iyL}| = e^{-y arg} <= 1: the number of nodes does not grow with y,
-and the same sum of moduli bounds the moment for every larger y. Derivation: docs/judge.md.
+and the same sum of moduli bounds the moment for every larger y. Derivation: THEORY.md.
 """
 
 from __future__ import annotations
