@@ -41,7 +41,7 @@ class Recorder(TorchDispatchMode):
 
 
 @contextmanager
-def capture(graph, pool):
+def capture(graph, pool, capture_error_mode):
     """Operations run once while they are recorded here, which a device does not do."""
     with Recorder(graph):
         yield

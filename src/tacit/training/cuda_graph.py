@@ -57,7 +57,8 @@ class CudaGraph:
         self._batch = [each.clone() for each in arguments[self._resident :]]
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
+            # Threads that load data may call the device meanwhile.
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 self._outputs = self._run(*arguments[: self._resident], *self._batch)
         except RuntimeError:  # An operation that waits for the device or reads from the host.
             self._graph = None
