@@ -1,6 +1,8 @@
 """A compilation that was killed does not stop later ones, and its folder is the library's own."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,27 @@ def test_compiled_graphs_lie_in_a_folder_of_the_user_alone(tmp_path, monkeypatch
     folder = Path(compiled_in_own_folder(lambda: os.environ["TORCHINDUCTOR_CACHE_DIR"]))
     assert tmp_path in folder.parents
     assert folder.stat().st_mode & 0o077 == 0
+
+
+_STEP = """
+import torch
+from torch.nn.functional import cross_entropy
+from tacit.training import private_step
+model = torch.nn.Linear(3, 2)
+loss = lambda outputs, targets: cross_entropy(outputs, targets, reduction="none")
+step = private_step(model, torch.optim.SGD(model.parameters(), lr=0.1), loss, clip_norm=1.0, noise_multiplier=1.0,
+                    expected_batch_size=8, engine="compiled")
+step(torch.randn(8, 3), torch.zeros(8, dtype=torch.long))
+"""
+
+
+def test_nothing_that_is_executed_lies_in_the_shared_temporary_folder(tmp_path):
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    shared.mkdir()
+    given = {"TMPDIR": str(shared), "XDG_CACHE_HOME": str(own), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    subprocess.run([sys.executable, "-c", _STEP], env=kept | given, check=True)
+    assert [
+        file for file in shared.rglob("*") if file.is_file() and file.suffix in (".so", ".h", ".pch", ".gch", ".py")
+    ] == []
+    assert list(own.rglob("*.so"))

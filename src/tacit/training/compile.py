@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import operator
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,6 +39,7 @@ from tacit.training.captured import ReachedState, reached_by
 from tacit.training.cuda_graph import CudaGraph, StepGraph
 
 _VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+_SHARED = "torchinductor_"
 _MARK = "damaged"
 # What loading an object raises that is not whole; a compiler that fails raises others.
 _LOADING = (ImportError, OSError, EOFError, UnpicklingError)
@@ -89,9 +91,13 @@ def _default() -> str:
     """The folder that the user chose, or one in the user's own cache.
 
     Torch's own lies in the shared temporary folder under a name that others can take first; what is in it is executed.
+    Torch writes that name into the variable as soon as it asks for it, so that it is nobody's choice.
     """
+    chosen = os.environ.get(_VARIABLE)
+    if chosen and not chosen.startswith(str(Path(tempfile.gettempdir()) / _SHARED)):
+        return chosen
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return os.environ.get(_VARIABLE) or str(cache / "tacit" / "compiled")
+    return str(cache / "tacit" / "compiled")
 
 
 def _folder(base: Path) -> Path:
@@ -259,12 +265,16 @@ class CompiledSum:
         # `lowering` without importing it.
         import torch._inductor.lowering  # noqa: F401
         from torch import _inductor
+        from torch._inductor import config
         from torch._inductor.decomposition import select_decomp_table
 
         compile_graph: Any = _inductor.compile  # Typed for every kind of graph; a recorded one is called like its step.
         with fused():
             recorded = self._record(trace, form, drawn, plain, select_decomp_table())
-        return compiled_in_own_folder(partial(compile_graph, recorded, plain))
+        # Compiled headers lie in the shared temporary folder whatever folder is chosen; all code would include them.
+        headers = "cpp_cache_precompile_headers"
+        with config.patch({headers: False} if hasattr(config, headers) else {}):
+            return compiled_in_own_folder(partial(compile_graph, recorded, plain))
 
     def _record(
         self, trace: Trace, form: TreeSpec, drawn: int, arguments: list[Tensor], decompositions: Any
