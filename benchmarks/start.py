@@ -3,9 +3,9 @@
     python benchmarks/start.py [--data-dir DATA] [--epochs 3] [--rounds 3]
 
 Both read the original Adult, train a network of one hidden layer for the same epochs at the same noise, clip, rate and
-batch size, account for it, test it, and attack it by its losses. `tacit train` besides probes, monitors, writes a
-ledger, a card with a certified curve and a table of both error rates, and a model that loads. Rounds alternate; the
-ratio is the median over rounds. It draws no picture in either way.
+batch size, account for it, test it, and attack it by its losses. `tacit train` besides trains without privacy, runs
+canaries and a broken copy for their power, draws certified curves, probes, monitors, and writes a ledger, a card and a
+model that loads. Rounds alternate; the ratio is the median over rounds.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from tacit.erm.losses import softmax
 from tacit.erm.quantiles import mechanism_of
 from tacit.erm.release import Release, Terms
 from tacit.erm.transformers import split_bill
-from tacit.mechanisms import Gaussian
+from tacit.mechanisms import Gaussian, Mechanism
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -78,7 +78,10 @@ class DPMLPClassifier(PrivateClassifier):
         steps = max(1, round(check.positive("epochs", epochs) / rate))
         # In units of mu of all steps together, as far as the central limit theorem goes.
         unit = rate * math.sqrt(steps)
-        spent = lambda noise: Gaussian(noise * unit).poisson(rate) * steps  # noqa: E731
+
+        def spent(noise: float) -> Mechanism:
+            return Gaussian(noise * unit).poisson(rate) * steps
+
         if self._takes_cosines(shape, self.features, self.categorical):
             share = self._cosine_share(shape, self.categorical)
             terms = self._terms(X, target)

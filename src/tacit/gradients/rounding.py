@@ -3,11 +3,11 @@
 Let c_i be the contribution of unit i as the operands of the machine define it: the activations, gradients of outputs
 and factors that were computed, read as real numbers. Two roundings follow.
 
-* **Norms.** A computed square sum of n terms is at least (1 - n u) of the exact one, u the unit roundoff, in any order
-  of summation. No norm here takes more than `NORM_TERMS` roundings in a row, because long sums have two levels. Terms
-  that may cancel (Gram matrices, sums over positions) have a bound of their own on what rounding hides: it is covered
-  by `POSITION_SHARE` of the norm where it is small, as it mostly is; otherwise the norm is raised. So
-  ||c_i|| <= C (1 + `norm_slack`).
+* **Norms.** A computed square sum of n terms is at least (1 - n u) of the exact one, u the unit roundoff, in any
+  order of summation; the square of a computed norm at least (1 - (n + 3) u). No norm here takes more than
+  `NORM_TERMS` roundings in a row, because long sums have two levels. Terms that may cancel (Gram matrices, sums over
+  positions) have a bound of their own on what rounding hides: it is covered by `POSITION_SHARE` of the norm where it
+  is small, as it mostly is; otherwise the norm is raised. So ||c_i|| <= C (1 + `norm_slack`).
 * **Sum.** With every value in at most h roundings, the error is at most gamma_h sum_i |c_i| in every coordinate,
   gamma_h = h u / (1 - h u) (Higham 2002, sections 3.1 and 4.2), so at most gamma_h b C in L2 norm for a batch of b
   units. `blocks` chooses h by b so that 2 h b u stays below the slack of sums whatever the batch.
