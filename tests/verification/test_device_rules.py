@@ -31,7 +31,6 @@ def typed(operation, args, **kinds):
 
 
 HEADED = {"query": OWN, "key": OWN, "value": OWN}
-RNN = (WEIGHTS, 2, BUFFER, *STATES)
 KIND = (2, H, 0, 1)
 
 
@@ -85,6 +84,8 @@ def test_recurrent_layers_of_the_device(batch_first):
     assert typed(*forward, input=kind) == [kind, STATE, STATE, Public(), Public()]
     with pytest.raises(MixesRecords, match="not on its batch axis"):
         typed(*forward, input=Records(1 if batch_first else 0))
+    with pytest.raises(MixesRecords, match="weight_buf follows the records"):
+        typed(*forward, input=kind, weight_buf=OWN)
     packed = (x, WEIGHTS, 2, BUFFER, *STATES, *given, [3, 2], None)
     with pytest.raises(MixesRecords, match="packed"):
         typed(aten._cudnn_rnn.default, packed, input=kind)

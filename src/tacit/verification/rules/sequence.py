@@ -99,7 +99,7 @@ def recurrent_on_device(call: Call) -> list[RecordType]:
         call.refuse("it runs over packed sequences of all records", "Pad to a public length")
     if any(call.records(weight) is not None for weight in call["weight"]):
         call.refuse("its weight follows the records", "Give a public one")
-    public_weights(call, "dropout_state")
+    public_weights(call, "dropout_state", "weight_buf", "reserve")
     kind, state = Records(0 if call["batch_first"] else 1), Records(1)
     if call.records(call["input"]) != kind:
         call.refuse("the records are not on its batch axis", BATCH_AXIS)
