@@ -18,6 +18,7 @@ from tacit.gradients import ClippedSum, clipped_sum
 from tacit.gradients.model_probe import ModelProbe, tensors_alive
 from tests.gradients.cases import cross_entropy
 from tests.gradients.modules import CAPACITIES, GOOD, WRONG, Net, wrong
+from tests.refusals import sentence, stored
 
 X = torch.randn(24, 6, generator=torch.Generator().manual_seed(0))
 Y = torch.arange(24) % 3
@@ -31,8 +32,9 @@ def test_a_module_that_keeps_or_mixes_records_is_refused(name):
     with pytest.raises(
         UnsupportedModel,
         match=r"follows the records|mixes the examples|must treat the records|would carry private data",
-    ):
+    ) as caught:
         clipped_sum(model, cross_entropy, X, Y, clip_norm=1.0)
+    assert sentence(caught.value) == stored("modules", name)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 

@@ -14,6 +14,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from tacit.errors import InvalidInput
 from tacit.training.guarded_data import GuardedData
+from tests.refusals import sentence, stored
 
 N = 12
 X = torch.arange(N * 3.0).reshape(N, 3)
@@ -186,9 +187,10 @@ MIXED = {
 
 @pytest.mark.parametrize("name", MIXED)
 def test_an_item_that_reads_an_entry_of_another_is_refused(name, tmp_path):
-    guarded = GuardedData(items(MIXED[name], x=X, frame=frame(), base=TensorDataset(X), map=saved(tmp_path)))
-    with pytest.raises(InvalidInput, match="got one that reads an entry of another"):
+    guarded = guarded_case(name, tmp_path)
+    with pytest.raises(InvalidInput, match="got one that reads an entry of another") as caught:
         list(map(guarded.__getitem__, range(N)))
+    assert sentence(caught.value) == stored("data sets", name)
 
 
 def opened(self, i):
@@ -309,10 +311,12 @@ UNDECIDED = {
 }
 
 
-@pytest.mark.parametrize("name", UNDECIDED)
-def test_what_is_made_of_more_is_doubted_by_name(name, tmp_path):
-    function, says = UNDECIDED[name]
-    saved(tmp_path)
+def guarded_case(name, folder):
+    """The watched data set of a case of `MIXED` or `UNDECIDED`."""
+    if name in MIXED:
+        return GuardedData(items(MIXED[name], x=X, frame=frame(), base=TensorDataset(X), map=saved(folder)))
+    function, _ = UNDECIDED[name]
+    saved(folder)
     bank = BANK.clone()
     columns = {"x": X, "y": X[:, 0], "centre": X.mean(0), "data": {"x": X}, "array": X.numpy(), "seen": []}
     columns |= {
@@ -323,20 +327,18 @@ def test_what_is_made_of_more_is_doubted_by_name(name, tmp_path):
         "base": items(counted, x=X),
     }
     columns["inner"] = items(lambda self, i: self.x[i] - self.x.mean(0), x=X)
-    used = function.__code__.co_names
-    columns = {key: value for key, value in columns.items() if key in used}
+    columns = {key: value for key, value in columns.items() if key in function.__code__.co_names}
     if "transform" in name:
         columns["transform"] = lambda row: row + bank[0]
-    data = items(function, **columns, path=str(tmp_path / "x.npy"))
-    guarded = GuardedData(data)
-    try:
-        found = [guarded[i] for i in range(N)]
-    except InvalidInput:
-        # A sequence of all rows reads the entries of all.
-        assert name == "as a tensor"
-        return
+    return GuardedData(items(function, **columns, path=str(folder / "x.npy")))
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_what_is_made_of_more_is_doubted_by_name(name, tmp_path):
+    guarded, says = guarded_case(name, tmp_path), UNDECIDED[name][1]
+    assert len([guarded[i] for i in range(N)]) == N
     assert says in guarded.doubt
-    assert len(found) == N
+    assert sentence(guarded.doubt) == stored("data sets", name)
 
 
 class Centred(Table):

@@ -11,6 +11,7 @@ from tacit.gradients import clipped_sum
 from tacit.noise import SeededStream
 from tacit.opacus import PrivacyEngine
 from tacit.training import make_private
+from tests.refusals import sentence, stored
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
 
 
@@ -143,8 +144,9 @@ class TestSecondPasses:
 
     @pytest.mark.parametrize("loss", MIXING_SECOND_PASSES)
     def test_rows_of_others_are_refused(self, loss):
-        with pytest.raises(InvalidInput, match="losses must each depend on their own example only"):
+        with pytest.raises(InvalidInput, match="losses must each depend on their own example only") as caught:
             self.run(MIXING_SECOND_PASSES[loss])
+        assert sentence(caught.value) == stored("second passes", loss)
 
     def test_outputs_of_an_earlier_batch_are_refused(self):
         earlier = []
@@ -229,8 +231,9 @@ class TestMeans:
 
     @pytest.mark.parametrize("form", NO_MEANS)
     def test_losses_other_than_a_mean_over_examples_are_refused(self, form):
-        with pytest.raises(InvalidInput, match="loss must be the mean over the batch of one loss per example"):
+        with pytest.raises(InvalidInput, match="loss must be the mean over the batch of one loss") as caught:
             several_steps(opacus_shaped(), NO_MEANS[form])
+        assert sentence(caught.value) == stored("means", form)
 
     def test_sums(self):
         several_steps(opacus_shaped(reduction="sum"), lambda o, y: F.cross_entropy(o, y, reduction="sum"))

@@ -8,6 +8,7 @@ import torch
 
 from tacit.errors import MixesRecords
 from tacit.verification import check_recordwise
+from tests.refusals import sentence, stored
 from tests.verification import catalogue_wrong
 from tests.verification.catalogue_right import RIGHT
 from tests.verification.catalogue_wrong import WRONG
@@ -35,6 +36,7 @@ def test_a_program_that_mixes_records_is_refused_at_its_operation_and_line(name)
     if operation != "backward":
         assert file == Path(catalogue_wrong.__file__).name
         assert line.isdigit()
+    assert sentence(caught.value) == stored("operations", name)
 
 
 @pytest.mark.parametrize("name", [name for name, (_, operation) in WRONG.items() if operation == "read"])
