@@ -52,11 +52,11 @@ def operations(name):
 def modules(name):
     """The clipped sum of a module."""
     from tacit.gradients import clipped_sum
-    from tests.gradients.modules import CAPACITIES, WRONG
+    from tests.gradients.modules import WRONG
     from tests.gradients.test_model_probe import X, Y, cross_entropy
 
     torch.manual_seed(0)
-    return raised(lambda: clipped_sum((WRONG | CAPACITIES)[name](), cross_entropy, X, Y, clip_norm=1.0))
+    return raised(lambda: clipped_sum(WRONG[name](), cross_entropy, X, Y, clip_norm=1.0))
 
 
 def loops(name):
@@ -93,7 +93,6 @@ def data_sets(name):
 
 def catalogues():
     """Name of a catalogue -> its names, and what says the sentence of one."""
-    from tests.gradients.modules import CAPACITIES
     from tests.gradients.modules import WRONG as MODULES
     from tests.training.test_guarded_data import MIXED, UNDECIDED
     from tests.training.test_losses import MIXING_SECOND_PASSES, NO_MEANS
@@ -102,7 +101,7 @@ def catalogues():
 
     return {
         "operations": (OPERATIONS, operations),
-        "modules": ([*MODULES, *CAPACITIES], modules),
+        "modules": (MODULES, modules),
         "loops": (LOOPS, loops),
         "data sets": ([*MIXED, *UNDECIDED], data_sets),
         "means": (NO_MEANS, means),

@@ -787,3 +787,15 @@ def _in_a_thread(x):
 @wrong("nll_loss_forward")
 def centred_in_another_thread(x, y):
     return ce(NET(_in_a_thread(x)), y)
+
+
+@wrong("isin")
+def labels_that_the_batch_has(x, y):
+    return ce(NET(x), y) * torch.isin(y + 1, y)
+
+
+@wrong("_ctc_loss")
+def targets_by_position(x, y):
+    scores = NET(x).log_softmax(1).expand(5, -1, -1)
+    targets = torch.tensor([[1, 2], [2, 1]]).repeat(4, 1)
+    return F.ctc_loss(scores, targets, torch.full((8,), 5), torch.full((8,), 2), reduction="none")

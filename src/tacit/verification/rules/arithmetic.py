@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tacit.verification.calls import RULES, Call, rule
+from tacit.verification.calls import RULES, Call, rule, tensors_in
 from tacit.verification.record_types import Public, Records, RecordType
 
 _TAGGED = sorted(
@@ -18,16 +18,15 @@ _TAGGED = sorted(
 )
 # Without the tag of torch, or only with it in some of their overloads.
 _OTHERS = (
-    *("_to_copy", "clone", "copy", "where", "masked_fill", "fill", "zero", "lerp", "contiguous", "_copy_from"),
+    *("_to_copy", "clone", "copy", "where", "masked_fill", "fill", "zero", "lerp"),
     *("softplus_backward", "hardtanh_backward", "gelu_backward", "elu_backward", "threshold_backward", "silu_backward"),
     *("tanh_backward", "sigmoid_backward", "hardswish_backward", "hardsigmoid_backward", "leaky_relu_backward"),
     *("mish_backward", "logit_backward", "log_sigmoid_forward", "log_sigmoid_backward", "softshrink_backward"),
     *("hardshrink_backward", "nan_to_num", "native_dropout", "native_dropout_backward", "bernoulli", "uniform"),
     *("normal", "exponential", "log_normal", "cauchy", "geometric", "random", "poisson", "_standard_gamma"),
     *("_standard_gamma_grad", "binomial", "rrelu_with_noise_backward", "_prelu_kernel", "_prelu_kernel_backward"),
-    *("bucketize", "isin", "view_as_complex_copy", "complex", "polar", "frexp"),
-    *("_masked_scale", "heaviside", "floor_divide", "true_divide", "glu_jvp", "zeros_like", "lift", "lift_fresh_copy"),
-    *("_conj_physical", "celu", "special_zeta", "ldexp", "dropout", "fake_quantize_per_tensor_affine"),
+    *("view_as_complex_copy", "complex", "polar", "frexp", "heaviside", "floor_divide", "lift", "lift_fresh_copy"),
+    *("_conj_physical", "celu", "special_zeta", "ldexp"),
 )
 
 
@@ -56,7 +55,7 @@ def _copied(call: Call) -> RecordType:
     return kind
 
 
-for _name in {name.rstrip("_") for name in (*_TAGGED, *_OTHERS)} - _NOT:
+for _name in {name.rstrip("_") for name in (*_TAGGED, *_OTHERS) if not name.startswith("__")} - _NOT:
     RULES.setdefault(_name, pointwise)
 
 
@@ -82,20 +81,20 @@ def searchsorted(call: Call) -> RecordType:
     return kind
 
 
-@rule("bucketize")
-def bucketize(call: Call) -> RecordType:
-    """Values among public boundaries."""
-    call.read("out_int32", "right")
-    if call.records(call["boundaries"]) is not None:
-        call.refuse("its boundaries follow the records", "Give public ones")
-    return call.aligned([call["self"]])
+@rule("bucketize", "isin")
+def among(call: Call) -> RecordType:
+    """Values among public boundaries or elements, of which every entry of the result follows all."""
+    call.read("out_int32", "right", "assume_unique", "invert", "element", "test_element")
+    if any(call.records(call[name]) is not None for name in ("boundaries", "test_elements")):
+        call.refuse("what it looks among follows the records", "Give public values")
+    return call.aligned(tensors_in(call["elements"] if "elements" in call else call["self"]))
 
 
 @rule("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
-      "soft_margin_loss", "l1_loss", "kl_div", "poisson_nll_loss")  # fmt: skip
+      "soft_margin_loss")  # fmt: skip
 def loss(call: Call) -> RecordType:
     """A loss of every entry; with a reduction, a number of the whole batch."""
-    call.read("delta", "beta", "log_target")
+    call.read("delta", "beta")
     kind = call.aligned(call.all_tensors())
     return kind if call["reduction"] == 0 else call.whole()
 
@@ -141,22 +140,20 @@ def product(call: Call, left: Tensor, right: Tensor) -> RecordType:
     return call.whole()
 
 
-@rule("mm", "bmm", "mv", "dot", "vdot", "inner")
+@rule("mm", "bmm", "mv", "dot", "vdot")
 def multiplied(call: Call) -> RecordType:
     """Left @ right."""
     names = [name for name in ("self", "mat2", "vec", "tensor", "other") if name in call]
     return product(call, call[names[0]], call[names[1]])
 
 
-@rule("addmm", "baddbmm", "addmv", "addbmm", "_addmm_activation")
+@rule("addmm", "baddbmm", "addmv", "_addmm_activation")
 def added(call: Call) -> RecordType:
     """Beta * self + alpha * left @ right."""
     call.read("beta", "alpha", "use_gelu")
     left = call["mat1"] if "mat1" in call else call["batch1"] if "batch1" in call else call["mat"]
     right = call["mat2"] if "mat2" in call else call["batch2"] if "batch2" in call else call["vec"]
     kind, added_to = product(call, left, right), call["self"]
-    if call.name == "aten.addbmm" and call.records(left) != call.records(right):
-        call.refuse("it sums over a batch axis", _MEND)
     own = call.records(added_to)
     if not isinstance(kind, Records):
         if own is not None:
@@ -171,7 +168,7 @@ def added(call: Call) -> RecordType:
     return kind
 
 
-@rule("linear", "mkldnn_linear", "_mkldnn_linear")
+@rule("linear", "mkldnn_linear")
 def linear(call: Call) -> RecordType:
     """X W^T + b with public W and b."""
     value, weight, bias = call["input"] if "input" in call else call["self"], call["weight"], call["bias"]

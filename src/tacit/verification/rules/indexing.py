@@ -213,7 +213,7 @@ def _put_at_mask(call: Call, value: Tensor, indices: list[Tensor | None], values
     return kind
 
 
-@rule("gather", "take_along_dim")
+@rule("gather")
 def gather(call: Call) -> RecordType:
     """value[..., index, ...] along `dim`, entry by entry along all other axes."""
     value, place, call_index = call["self"], call["dim"], call["index"]
@@ -287,7 +287,7 @@ def index_add(call: Call) -> RecordType:
     return call.same_axis(tensors)
 
 
-@rule("cat", "concat")
+@rule("cat")
 def cat(call: Call) -> RecordType:
     """Along another axis the type stays; along the records only whole batches are joined."""
     values = [value for value in call["tensors"] if value.dim() > 1 or value.numel()]
@@ -323,9 +323,9 @@ def _all_of_them(call: Call, values: list[Tensor], dim: int, inner: int) -> Reco
     return Records(dim, inner)
 
 
-@rule("repeat", "tile")
+@rule("repeat")
 def repeat(call: Call) -> RecordType:
     """Whole batches one after the other; new axes stand in front."""
-    value, times = call["self"], call["repeats"] if "repeats" in call else call["dims"]
+    value, times = call["self"], call["repeats"]
     kind = call.records(value)
     return Public() if kind is None else Records(kind.axis + len(times) - value.dim(), kind.inner)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.verification.calls import Call, rule
+from tacit.verification.calls import Call, rule, tensors_in
 from tacit.verification.record_types import Public, Records, RecordType
 
 BATCH_AXIS = "Keep the records on the batch axis"
@@ -69,10 +69,9 @@ def _spatial_axes(name: str) -> int:
 
 
 @rule(
-    *(f"{kind}_pool{axes}d{backward}" for kind in ("avg", "_adaptive_avg", "adaptive_avg") for axes in (1, 2, 3)
-      for backward in ("", "_backward")),
-    *(f"{kind}_pool{axes}d{rest}" for kind in ("max", "adaptive_max", "fractional_max") for axes in (2, 3)
-      for rest in ("_with_indices", "_with_indices_backward", "", "_backward")),
+    *(f"{kind}_pool{axes}d{backward}" for kind in ("avg", "_adaptive_avg", "adaptive_max", "fractional_max")
+      for axes in (2, 3) for backward in ("", "_backward")),
+    *(f"max_pool{axes}d_with_indices{backward}" for axes in (2, 3) for backward in ("", "_backward")),
     *("max_unpool2d", "max_unpool3d", "pixel_shuffle", "pixel_unshuffle", "im2col", "col2im", "channel_shuffle"),
     *(f"{kind}_pad{axes}d{backward}" for kind in ("reflection", "replication") for axes in (1, 2, 3)
       for backward in ("", "_backward")),
@@ -118,7 +117,7 @@ def pad(call: Call) -> RecordType:
     return kind or Public()
 
 
-@rule("native_layer_norm", "_fused_rms_norm", "rms_norm")
+@rule("native_layer_norm", "_fused_rms_norm")
 def layer_norm(call: Call) -> RecordType:
     """Normalises over the last axes, as many as `normalized_shape` has."""
     value, shape = call["input"], call["normalized_shape"]
@@ -166,8 +165,7 @@ _NORMALISES = "it normalises over the records"
 _OTHER_NORM = "Use GroupNorm or InstanceNorm, or tacit.gradients.fix(model)"
 
 
-@rule("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "cudnn_batch_norm",
-      "_native_batch_norm_legit_no_training", "_batch_norm_with_update", "_batch_norm_no_update")  # fmt: skip
+@rule("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "_native_batch_norm_legit_no_training")
 def batch_norm(call: Call) -> RecordType | list[RecordType]:
     """With stored statistics an operation on every entry; with those of the batch, on every channel.
 
@@ -201,7 +199,7 @@ def _per_channel(call: Call, values: list[Tensor | None], kind: Records) -> None
                 call.refuse("it meets values of different records")
 
 
-@rule("native_batch_norm_backward", "cudnn_batch_norm_backward", "batch_norm_backward")
+@rule("native_batch_norm_backward", "cudnn_batch_norm_backward")
 def batch_norm_backward(call: Call) -> list[RecordType]:
     """As the forward pass; with one record a channel, gradients of repeated weights are a record's own."""
     read_all(call)
@@ -227,8 +225,7 @@ def embedding(call: Call) -> RecordType:
     return call.kind(call["indices"])
 
 
-@rule("embedding_dense_backward", "embedding_sparse_backward", "embedding_backward", "_embedding_bag_dense_backward",
-      "_embedding_bag_backward")  # fmt: skip
+@rule("embedding_dense_backward", "_embedding_bag_backward")
 def embedding_backward(call: Call) -> RecordType:
     """The gradient of the table is a sum over the batch; counts of a word are counts of all records."""
     read_all(call)
@@ -322,11 +319,9 @@ def ctc_loss(call: Call) -> list[RecordType]:
     kind, own = call.records(scores), call.records(targets)
     if kind != Records(1) or own not in (None, Records(0)) or targets.dim() != 2:
         call.refuse("its targets are of all records together", "Give targets of shape (batch, length)")
-    for value in lengths:
-        if isinstance(value, Tensor):
-            call.aligned([value])
-        elif len(set(value)) > 1:
-            call.refuse("its lengths are numbers read from the batch", "Give them as tensors")
+    if any(len(set(value)) > 1 for value in lengths if not isinstance(value, Tensor)):
+        call.refuse("its lengths are numbers read from the batch", "Give them as tensors")
+    _own_or_equal(call, [targets, *lengths])
     return [Records(0), Records(0)]
 
 
@@ -337,4 +332,12 @@ def ctc_loss_backward(call: Call) -> RecordType:
     call.all_tensors()
     if call.records(call["log_probs"]) != Records(1):
         call.refuse("the records are not on its batch axis", BATCH_AXIS)
+    _own_or_equal(call, [call["grad"], call["targets"], call["input_lengths"], call["target_lengths"]])
     return Records(1)
+
+
+def _own_or_equal(call: Call, values: list[Any]) -> None:
+    """Require tensors with an entry for each record to be the records' own, or equal for all."""
+    for value in tensors_in(values):
+        if call.records(value) is None:
+            call.public(value, 0, 1)

@@ -9,8 +9,8 @@ from tacit.verification.record_types import Public, Records, RecordType
 from tacit.verification.rules.layers import BATCH_AXIS, on_batch_axis, per_record, public_weights, read_all
 
 
-@rule("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math",
-      "_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention",
+@rule("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_efficient_attention",
+      "_scaled_dot_product_flash_attention",
       "_scaled_dot_product_attention_math_for_mps", "_scaled_dot_product_cudnn_attention",
       "_scaled_dot_product_fused_attention_overrideable")  # fmt: skip
 def attention(call: Call) -> list[RecordType] | RecordType:
