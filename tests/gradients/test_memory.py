@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import platform
+import weakref
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
 
+from tacit.clipping import FlatClip
+from tacit.gradients import ClippedSum
 from tacit.gradients.flat_gradient import give_back_free_memory
+
+
+def _losses(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(outputs, targets, reduction="none")
 
 
 def _resident() -> int:
@@ -26,3 +37,21 @@ def test_what_was_freed_below_something_in_use_goes_back() -> None:
     give_back_free_memory()
     assert _resident() <= full - 100
     assert len(last) == 16_000
+
+
+@pytest.mark.usefixtures("without_types")
+def test_the_activations_of_a_batch_are_gone_once_it_is_summed() -> None:
+    """Nothing that a step holds waits for a collection of circles."""
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(144, 3))
+    clipped = ClippedSum(model, FlatClip(1.0))
+    x, y = torch.randn(8, 1, 8, 8), torch.zeros(8, dtype=torch.long)
+    clipped(_losses, x, y)
+    held: list[weakref.ref[torch.Tensor]] = []
+    model[0].register_forward_hook(lambda module, inputs, output: held.append(weakref.ref(output)))
+    gc.disable()
+    try:
+        clipped(_losses, x, y)
+    finally:
+        gc.enable()
+    assert held
+    assert all(each() is None for each in held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from tacit.accounting import How, Ledger
 from tacit.clipping import BatchMeanClip, FlatClip
 from tacit.errors import UnsupportedModel
-from tacit.gradients import ClippedSum, per_sample_gradients, rounding
+from tacit.gradients import ClippedSum, UnitIds, flat_gradient, per_sample_gradients, rounding
 from tacit.gradients.flat_gradient import Buffers
 from tacit.gradients.rounding import (
     DOUBLE_SLACK,
@@ -137,7 +138,8 @@ def test_gradients_that_cancel_over_positions_stay_within_the_bound(count, posit
 @pytest.mark.parametrize(("positions", "width", "outputs"), [(12, 3000, 200), (300, 40, 60)])
 def test_norms_of_ordinary_records_are_not_raised(positions, width, outputs, monkeypatch):
     """By Gram matrices of long rows, and by matrices that are made in parts."""
-    monkeypatch.setattr(per_sample_gradients, "_KEPT_VALUES", 40 * outputs)
+    for module in (flat_gradient, per_sample_gradients):
+        monkeypatch.setattr(module, "MOST_KEPT_VALUES", 40 * outputs)
     draw = torch.Generator().manual_seed(positions)
     x = torch.randn(6, positions, width, generator=draw)
     y = torch.randn(6, positions, outputs, generator=draw) + 0.3
@@ -207,13 +209,19 @@ def test_no_square_sum_is_below_its_value_by_more_than_the_slack(length):
     assert torch.allclose(square_sums(values).double(), exact, rtol=1e-6)
 
 
-@given(units=st.integers(1, MOST_UNITS), share=st.integers(1, 64), single=st.sampled_from(SINGLE_SLACKS))
-def test_blocks_keep_every_batch_within_the_bound(units, share, single):
+@given(
+    units=st.integers(1, MOST_UNITS),
+    share=st.integers(1, 64),
+    single=st.sampled_from(SINGLE_SLACKS),
+    in_parts=st.booleans(),
+)
+def test_blocks_keep_every_batch_within_the_bound(units, share, single, in_parts):
     size = -(-units // share)
-    chosen = blocks(size, units, torch.float32, single)
+    additions = 2 * share if in_parts else 0
+    chosen = blocks(size, units, torch.float32, single, additions)
     unit = torch.finfo(chosen.dtype).eps / 2
     parts = -(-size // chosen.rows)
-    roundings = chosen.rows + parts + 2 if chosen.dtype == torch.float32 else MOST_UNITS * 2
+    roundings = chosen.rows + parts + 2 + additions if chosen.dtype == torch.float32 else MOST_UNITS * 2
     assert roundings * units * unit / (1 - roundings * unit) <= single / 2
     # A sum over the positions of one unit is a function of it; the others err by units * rows / 2^29.
     assert chosen.position_rows * units / 2**29 <= single / 4 or chosen.position_rows == 1
@@ -280,7 +288,7 @@ def test_a_release_does_not_show_the_precision_of_its_sum():
     model = nn.Linear(40, 3)
     x, y = rows("positive", 300, seed=2)
     single = ClippedSum(model, FlatClip(1.0))(inner, x, y)[0]
-    double = ClippedSum(model, FlatClip(1.0), max_physical_batch_size=100)(inner, x, y)[0]
+    double = ClippedSum(model, FlatClip(1.0), max_physical_batch_size=2)(inner, x, y)[0]
     assert (single.flat.dtype, double.flat.dtype) == (torch.float32, torch.float64)
     double.flat.copy_(single.flat)
     means = []
@@ -289,6 +297,32 @@ def test_a_release_does_not_show_the_precision_of_its_sum():
         means.append(noisy(FlatClip(1.0), total, torch.ones(300), 1.3, 7.0).mean.flat)
     assert means[0].dtype == means[1].dtype == torch.float32
     assert torch.equal(*means)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_parts_are_added_in_the_precision_of_one_sum_of_the_model(large):
+    """Quarters of a batch, and one record of it whose squares overflow, which has a part of its own."""
+    model = nn.Linear(40, 3)
+    x, y = rows("cancelling", 60, seed=5)
+    if large:
+        x[7] = 1e25
+    whole, norms = ClippedSum(model, FlatClip(0.5))(inner, x, y)
+    clipped = ClippedSum(model, FlatClip(0.5), max_physical_batch_size=15, expected_batch_size=60)
+    quarters, again = clipped(inner, x, y)
+    assert quarters.flat.dtype == torch.float32
+    assert torch.allclose(again, norms, rtol=1e-5)
+    assert torch.allclose(quarters.flat.double(), whole.flat.double(), atol=0.5 * 60 * single_slack(60))
+    assert not torch.equal(quarters.flat, torch.zeros_like(quarters.flat))
+
+
+def test_units_of_several_records_in_small_parts_are_all_in_the_sum():
+    """As many records in a block of units as there are units: the block is not the whole batch."""
+    model = nn.Linear(40, 3)
+    x, y = rows("positive", 6, seed=6)
+    ids = UnitIds(np.array([0, 0, 1, 1, 2, 3]))
+    whole = ClippedSum(model, FlatClip(0.5))(inner, x, y, ids)[0]
+    parts = ClippedSum(model, FlatClip(0.5), max_physical_batch_size=2, expected_batch_size=4)(inner, x, y, ids)[0]
+    assert torch.allclose(parts.flat.double(), whole.flat.double(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_clipped_mean_has_no_slack():
@@ -315,7 +349,8 @@ def lone_sums(clipped, x, y):
 @pytest.mark.parametrize("kind", ["matrix", "table"])
 def test_what_cancels_in_one_unit_of_double_precision_rounds_no_other(kind, monkeypatch):
     """Terms 1e19 times the sum, which double precision hides: each record is to give the same in every batch."""
-    monkeypatch.setattr(per_sample_gradients, "_KEPT_VALUES", 1)
+    for module in (flat_gradient, per_sample_gradients):
+        monkeypatch.setattr(module, "MOST_KEPT_VALUES", 1)
     draw = torch.Generator().manual_seed(3)
     count, half = 40, 12
     signs = torch.randn(count, half, 5, generator=draw, dtype=torch.float64) * 1e10

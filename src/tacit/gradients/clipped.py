@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from types import CodeType, FunctionType, MethodType
@@ -18,11 +18,19 @@ from tacit.errors import UnsupportedModel
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.engine import CapturedGradients, Trace, capture_gradients, without_gradients
 from tacit.gradients.fallback import add_clipped_rows
-from tacit.gradients.flat_gradient import Buffers, FlatGradient, Total, held_values, out_of_memory, wide
+from tacit.gradients.flat_gradient import (
+    Buffers,
+    FlatGradient,
+    Total,
+    give_back_free_memory,
+    held_values,
+    out_of_memory,
+    wide,
+)
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, call, form_of
 from tacit.gradients.model_probe import ModelProbe
 from tacit.gradients.privacy_units import PrivacyUnits, UnitIds
-from tacit.gradients.rounding import single_slack, slack
+from tacit.gradients.rounding import blocks, single_slack, slack
 from tacit.gradients.validate import examine
 from tacit.gradients.verify_capture import Verification, verify_capture
 
@@ -100,8 +108,6 @@ _HELD_VALUES = 2**26
 # Verifications of one model that are kept: one for each loss and input size, and training uses few of either.
 _KEPT_VERIFICATIONS = 256
 
-# Takes the sum of one physical batch.
-Add = Callable[[FlatGradient], None]
 _VERIFICATIONS: weakref.WeakKeyDictionary[nn.Module, dict[tuple[object, ...], Verification]] = (
     weakref.WeakKeyDictionary()
 )
@@ -194,6 +200,9 @@ class ClippedSum:
         if max_physical_batch_size is not None and max_physical_batch_size != "auto":
             self._max_physical_batch_size = check.count("max_physical_batch_size", max_physical_batch_size)
         self._buffers = Buffers()
+        if expected_batch_size is not None and self._max_physical_batch_size < expected_batch_size:
+            # Memory is short: per-sample matrices are made twice.
+            self._buffers.kept_values = 0
         self.probe = ModelProbe(model)
         self._probed: dict[tuple[object, ...], bool] = {}
         self._verifications = _VERIFICATIONS.setdefault(model, {})
@@ -285,24 +294,42 @@ class ClippedSum:
     def _add(self, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
         """Add the clipped gradients of all units, as many records at a time as may be held; their norms."""
         unit = batch.privacy_units.size
+        size = max(1, self._chunk(verified) // unit) * unit
+        whole = batch.privacy_units.weights is None and batch.privacy_units.drawn == len(batch)
+        if whole and size < len(batch) and not self._auto:
+            batch = self._in_parts(batch, size, total)
         start, norms = 0, []
         while start < len(batch) or not norms:
             size = max(1, self._chunk(verified) // unit) * unit
             chunk = batch if len(batch) <= size else batch.select(slice(start, start + size))
-            parts: list[FlatGradient] = []
+            # A chunk that is tried again must not be in the sum already.
+            added = Total(self.trainable) if self._auto else total
             try:
-                found = self._add_chunk(chunk, verified, parts.append)
+                found = self._add_chunk(chunk, verified, added)
             except (RuntimeError, MemoryError) as error:
                 if not self._auto or len(chunk) <= unit or not out_of_memory(error):
                     raise
                 self._max_physical_batch_size = len(chunk) // 2
                 continue
-            # Only now: a chunk that is tried again must not be in the sum already.
-            for part in parts:
-                total.add(part)
+            if added is not total:
+                total.add(added.gradient())
             norms.append(found)
             start += len(chunk)
+        if not self._buffers.kept_values:
+            give_back_free_memory()
         return norms[0] if len(norms) == 1 else torch.cat(norms)
+
+    def _in_parts(self, batch: PhysicalBatch, size: int, total: Total) -> PhysicalBatch:
+        """Begin `total` for a whole logical batch of which `size` records go through the model at a time.
+
+        Only one sum of the model's size is held. A part is added at most twice: records out of range have a sum of
+        their own.
+        """
+        units, additions = batch.privacy_units, 2 * -(-len(batch) // size)
+        found = blocks(size, len(batch), self.dtype, units.single_slack, additions)
+        total.begin(found.dtype)
+        additions = additions if found.dtype == torch.float32 else 0
+        return replace(batch, privacy_units=replace(units, additions=additions))
 
     def _chunk(self, verified: Verification) -> int:
         """Number of records that may go through the model at a time."""
@@ -310,43 +337,48 @@ class ClippedSum:
         held = held_values(next(iter(self.trainable.values())).device) if self._auto else _HELD_VALUES
         return max(1, min(self._max_physical_batch_size, held // max(1, values)))
 
-    def _add_chunk(self, batch: PhysicalBatch, verified: Verification, add: Add) -> Tensor:
+    def _add_chunk(self, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
         if verified.trace is None:
-            return self._add_by_fallback(batch, verified, add)
+            return self._add_by_fallback(batch, verified, total)
         try:
             with without_gradients(self.trainable):
                 model = partial(call, self.model)
                 found = capture_gradients(model, self.trainable, batch, verified.trace, self._buffers)
         except Uncovered:
-            return self._add_by_fallback(batch, replace(verified, vectorised=False), add)
+            return self._add_by_fallback(batch, replace(verified, vectorised=False), total)
         except Exception:
             # Where the batch does not fit the model or the loss, they say so without capture as well.
             with torch.no_grad():
                 batch.checked_losses(self.model)
             raise
-        return self._add_captured(found, batch, verified, add)
+        return self._add_captured(found, batch, verified, total)
 
-    def _add_captured(self, found: CapturedGradients, batch: PhysicalBatch, verified: Verification, add: Add) -> Tensor:
+    def _add_captured(
+        self, found: CapturedGradients, batch: PhysicalBatch, verified: Verification, total: Total
+    ) -> Tensor:
         squared = found.squared_norms
         within = self.within_range(squared)
         if not within.all():
-            return self._add_by_range(within.all(0), batch, verified, add)
-        add(found.weighted_sum(self.trainable, self.factors(squared)))
+            return self._add_by_range(within.all(0), batch, verified, total)
+        if total.in_place:
+            found.add_weighted_sum(total.gradient(), self.factors(squared))
+        else:
+            total.add(found.weighted_sum(self.trainable, self.factors(squared)))
         return (squared[0] if len(squared) == 1 else squared.sum(0)).sqrt()
 
-    def _add_by_fallback(self, batch: PhysicalBatch, verified: Verification, add: Add) -> Tensor:
+    def _add_by_fallback(self, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
         gradient = FlatGradient.zeros(self.trainable, torch.float64)
         norms = add_clipped_rows(self.model, batch, self.clip, gradient.parts, vectorised=verified.vectorised)
-        add(gradient)
+        total.add(gradient)
         return norms
 
-    def _add_by_range(self, within: Tensor, batch: PhysicalBatch, verified: Verification, add: Add) -> Tensor:
+    def _add_by_range(self, within: Tensor, batch: PhysicalBatch, verified: Verification, total: Total) -> Tensor:
         """Units out of range go through the fallback, the others again without them: 0 times NaN is NaN."""
         norms = torch.empty(within.shape, dtype=self.dtype, device=within.device)
         for chosen, way in ((~within, self._add_by_fallback), (within, self._add_chunk)):
             if chosen.any():
                 index = chosen.repeat_interleave(batch.privacy_units.size).nonzero().flatten()
-                norms[chosen] = way(batch.select(index), verified, add).to(norms.dtype)
+                norms[chosen] = way(batch.select(index), verified, total).to(norms.dtype)
         return norms
 
     def is_fixed(self, loss: Loss, inputs: Inputs, targets: Tensor) -> bool | None:

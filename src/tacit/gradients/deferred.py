@@ -177,7 +177,7 @@ class DeferredSum(ClippedSum):
         units = replace(self.privacy_units, drawn=len(cotangents) if drawn is None else drawn)
         batch = PhysicalBatch(recording.form.inner_product, recording.inputs, cotangents, units)
         if len(cotangents) and not recording.chunks:
-            norms = [self._add_by_fallback(batch, recording.verification, total.add)]
+            norms = [self._add_by_fallback(batch, recording.verification, total)]
         for chunk in recording.chunks:
             part = batch.select(chunk.index)
             norms.append(self._add_recorded(chunk, part, recording.verification, total, loss_scale))
@@ -226,7 +226,7 @@ class DeferredSum(ClippedSum):
             found = gradients_of_uses(chunk.capture, gradients, self.trainable, losses, Trace(), batch.privacy_units)
         except Overwritten:
             raise TrainingMisuse(f"the model's activations must {_UNTOUCHED}") from None
-        return self._add_captured(found, batch, verified, total.add)
+        return self._add_captured(found, batch, verified, total)
 
 
 _UNTOUCHED = "stay as they are until backward; got some that were written into. Work on copies."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -130,7 +131,8 @@ class CapturedGradients:
         """How the weighted sum is made, for the logical batch that these units are of."""
         units = self.squared_norms.shape[1]
         drawn, single = self.privacy_units.drawn, self.privacy_units.single_slack
-        return blocks(units, units if drawn is None else drawn, self.squared_norms.dtype, single)
+        additions = self.privacy_units.additions
+        return blocks(units, units if drawn is None else drawn, self.squared_norms.dtype, single, additions)
 
     def weighted_sum(self, trainable: Mapping[str, Tensor], factors: Tensor) -> FlatGradient:
         """sum_i factors_i gradient_i, within the bounds of `tacit.gradients.rounding`.
@@ -139,16 +141,36 @@ class CapturedGradients:
             trainable: parameter name -> tensor.
             factors: shape (groups, units), or (units,) for one group.
         """
-        chosen = self.blocks
-        total = FlatGradient.zeros(trainable, chosen.dtype)
-        by_group = factors.view(self.squared_norms.shape).unbind()
+        total = FlatGradient.zeros(trainable, self.blocks.dtype)
+        for names, write in self._sums(factors):
+            write({name: total.parts[name] for name in names})
+        return total
+
+    def add_weighted_sum(self, total: FlatGradient, factors: Tensor) -> None:
+        """Add the weighted sum to `total`, a few parameters at a time, which takes no memory of the model's size.
+
+        Args:
+            total: of all parts so far.
+            factors: shape (groups, units), or (units,) for one group.
+        """
+        for names, write in self._sums(factors):
+            parts = {name: torch.zeros_like(total.parts[name], dtype=self.blocks.dtype) for name in names}
+            write(parts)
+            for name, part in parts.items():
+                total.parts[name].add_(part)
+
+    def _sums(self, factors: Tensor) -> Iterator[tuple[Sequence[str], Callable[[Mapping[str, Tensor]], None]]]:
+        """Names of parameters, and what writes their weighted sums over zeros."""
+        chosen, by_group = self.blocks, factors.view(self.squared_norms.shape).unbind()
         with precise_products():
             for name, gradients in self.gradients.items():
-                own = by_group[self.privacy_units.group(name)]
-                gradients.add_in_blocks(total.parts[name], own, chosen)
+                yield (name,), partial(_write, gradients, by_group[self.privacy_units.group(name)], chosen)
             for group, joined in self.joined.items():
-                joined.add_in_blocks(total.parts, by_group[group], chosen)
-        return total
+                yield joined.names, partial(joined.add_in_blocks, factors=by_group[group], blocks=chosen)
+
+
+def _write(gradients: PerSampleGradients, factors: Tensor, blocks: Blocks, parts: Mapping[str, Tensor]) -> None:
+    gradients.add_in_blocks(parts[gradients.name], factors, blocks)
 
 
 class Overwritten(Exception):
@@ -225,6 +247,8 @@ def gradients_of_uses(
             if gradient is not None:
                 for gradients in use.gradients(gradient.to(wide(gradient.dtype))):
                     norms.add_use(gradients if privacy_units.size == 1 else gradients.per_unit(privacy_units.size))
+        # Uses refer to the capture: that circle would keep all activations until a collection.
+        capture.uses.clear()
         norms.add_waiting(trainable)
         joined = norms.joined()
     values = sum(gradients.values() for gradients in (*norms.finished.values(), *joined.values())) // capture.batch

@@ -162,7 +162,8 @@ def one_at_a_time(model: nn.Module, batch: PhysicalBatch) -> tuple[dict[str, Ten
                 given = torch.autograd.grad(value.sum(), list(trainable.values()), allow_unused=True)
             for (name, parameter), gradient in zip(trainable.items(), given, strict=True):
                 found[name].append(parameter.new_zeros(parameter.shape) if gradient is None else gradient)
-    return {name: torch.stack(values).to(wide(values[0].dtype)) for name, values in found.items()}, torch.cat(losses)
+    stacked = {name: torch.stack(found.pop(name)) for name in trainable}
+    return {name: rows.to(wide(rows.dtype)) for name, rows in stacked.items()}, torch.cat(losses)
 
 
 def by_vmap(model: nn.Module, batch: PhysicalBatch) -> dict[str, Tensor]:

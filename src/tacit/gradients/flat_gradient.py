@@ -65,16 +65,24 @@ def give_back_free_memory() -> None:
             trim(0)
 
 
+# Values of per-sample matrices of one parameter that are kept (16 MB).
+MOST_KEPT_VALUES = 2**22
 # Terms added one by one at the first of two levels of a sum; so few keep its rounding small.
 _FIRST_LEVEL = 64
 _FUSED = ContextVar("_FUSED", default=False)
 
 
 class Buffers:
-    """Memory by name. Tensors that view a buffer lease it: it is used again only after all of them are gone."""
+    """Memory by name. Tensors that view a buffer lease it: it is used again only after all of them are gone.
+
+    Attributes:
+        kept_values: per-sample matrices of one parameter up to so many values stay from the norm to the weighted sum;
+            larger ones are made twice.
+    """
 
     def __init__(self) -> None:
         self._buffers: dict[object, Tensor] = {}
+        self.kept_values = MOST_KEPT_VALUES
 
     def copy(self, name: object, view: Tensor) -> Tensor:
         """`view` laid out contiguously."""
@@ -204,6 +212,8 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 class Total:
     """Sum of the parts of one logical batch: the part itself where there is one, else in double precision.
 
+    A total that was begun is added to in place, in the precision that it was begun in.
+
     Example:
         >>> from torch import nn
         >>> trainable = dict(nn.Linear(2, 1).named_parameters())
@@ -216,24 +226,23 @@ class Total:
 
     def __init__(self, trainable: Mapping[str, Tensor]):
         self._trainable = trainable
-        self._sum: Tensor | None = None
-        self._parts = 0
-        self._last: FlatGradient | None = None
+        self._sum: FlatGradient | None = None
+        self.in_place = False
+
+    def begin(self, dtype: torch.dtype) -> None:
+        """Zeros of `dtype`, to which all that follows is added in place."""
+        self._sum, self.in_place = FlatGradient.zeros(self._trainable, dtype), True
 
     def add(self, part: FlatGradient) -> None:
         """Add `part`, which must not be used any more."""
-        self._last = part
         if self._sum is None:
-            self._sum = part.flat
-        else:
-            self._sum = self._sum.double() if self._parts == 1 else self._sum
-            self._sum += part.flat
-        self._parts += 1
+            self._sum = part
+            return
+        if not self.in_place:
+            wider = self._sum.flat.double()
+            self._sum, self.in_place = FlatGradient.of(wider, self._trainable, part.slack, part.released_in), True
+        self._sum.flat.add_(part.flat)
 
     def gradient(self) -> FlatGradient:
         """The sum of all parts; zero without any."""
-        if self._sum is None or self._last is None:
-            return FlatGradient.zeros(self._trainable)
-        if self._parts == 1:
-            return self._last
-        return FlatGradient.of(self._sum, self._trainable, self._last.slack, self._last.released_in)
+        return FlatGradient.zeros(self._trainable) if self._sum is None else self._sum

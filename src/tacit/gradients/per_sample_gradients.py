@@ -13,11 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.gradients.flat_gradient import Buffers, recording, row_squares
+from tacit.gradients.flat_gradient import MOST_KEPT_VALUES, Buffers, recording, row_squares
 from tacit.gradients.rounding import Blocks, covering, raised, square_sums
 
-# Per-sample matrices up to so many values (16 MB) stay from the norm to the weighted sum; larger ones are made twice.
-_KEPT_VALUES = 2**22
 # Positions that one product adds up; more are added part by part, which rounds less.
 _POSITIONS = 32
 # Values whose conversion to double precision takes less time than the operations of a few blocks.
@@ -175,7 +173,7 @@ class OuterProductSum(PerSampleGradients):
         inputs = self.right.shape[3]
         if positions == 1:
             return self._one_position()
-        small = batch * groups * outputs * inputs <= _KEPT_VALUES
+        small = batch * groups * outputs * inputs <= self.buffers.kept_values
         work = positions**2 * (outputs + inputs) if small else positions * (outputs + inputs)
         gram = groups == 1 and work < outputs * inputs
         if small and not gram:
@@ -184,7 +182,7 @@ class OuterProductSum(PerSampleGradients):
             return row_squares(self._matrices)
         if gram:
             return self._gram()
-        size = max(1, _KEPT_VALUES // (groups * outputs * inputs))
+        size = max(1, MOST_KEPT_VALUES // (groups * outputs * inputs))
         parts = zip(self.left.split(size), self.right.split(size), strict=True)
         squares = torch.cat([row_squares(_long_product(left, right)) for left, right in parts])
         return raised(squares, self._mass(), min(positions, _POSITIONS) + positions // _POSITIONS)
@@ -209,7 +207,7 @@ class OuterProductSum(PerSampleGradients):
         gamma_{p + d + 2T + 2} (sum_t |left_t| |right_t|)^2.
         """
         positions, width = self.left.shape[3], self.left.shape[2] + self.right.shape[3]
-        size = max(1, _KEPT_VALUES // (positions * (positions + width)))
+        size = max(1, MOST_KEPT_VALUES // (positions * (positions + width)))
         parts = zip(self.left[:, 0].split(size), self.right[:, 0].split(size), strict=True)
         return torch.cat([self._gram_of(left, right) for left, right in parts])
 
@@ -289,7 +287,7 @@ def add_positions(gradients: PerSampleGradients, gradient_sum: Tensor, factors: 
         total = torch.zeros(total.shape, dtype=torch.float64, device=total.device)
     _add_blocks(gradients, total, factors, blocks.position_rows)
     if total is not gradient_sum:
-        gradient_sum += total
+        gradient_sum.copy_(total)
 
 
 def _add_blocks(gradients: PerSampleGradients, gradient_sum: Tensor, factors: Tensor, rows: int) -> None:

@@ -23,6 +23,7 @@ class PrivacyUnits:
         size: records in a unit, >= 1.
         weights: factor of every record's loss, shape (records,); None for 1.
         drawn: units of the logical batch, which the precision of its sum depends on; None for those at hand.
+        additions: of parts of a logical batch in single precision, which round beside the sums of the parts.
         single_slack: public bound on the rounding of single-precision sums, see `tacit.gradients.rounding`.
     """
 
@@ -30,6 +31,7 @@ class PrivacyUnits:
     size: int = 1
     weights: Tensor | None = None
     drawn: int | None = None
+    additions: int = 0
     single_slack: float = single_slack()
 
     @cached_property

@@ -103,7 +103,7 @@ def single_slack(expected_batch_size: float | None = None) -> float:
     return next((each for each in SINGLE_SLACKS if blocks(units, units, torch.float32, each).rows == units), largest)
 
 
-def blocks(rows: int, units: int, dtype: torch.dtype, single: float) -> Blocks:
+def blocks(rows: int, units: int, dtype: torch.dtype, single: float, additions: int = 0) -> Blocks:
     """Blocks for `rows` units of a physical batch, in a logical batch of `units` privacy units.
 
     Single precision with rows of a block + blocks + 2 roundings, as few blocks as the bound allows; double precision
@@ -114,6 +114,7 @@ def blocks(rows: int, units: int, dtype: torch.dtype, single: float) -> Blocks:
         units: of the logical batch.
         dtype: of the operands, float32 or float64.
         single: one of `SINGLE_SLACKS`.
+        additions: of sums of physical batches in single precision, one rounding each.
 
     Raises:
         InvalidInput: there are more than `MOST_UNITS` units.
@@ -129,7 +130,7 @@ def blocks(rows: int, units: int, dtype: torch.dtype, single: float) -> Blocks:
     position_rows = 1
     if dtype == torch.float32:
         position_rows = max(1, int(_POSITION_WORK * single) // max(1, units))
-        roundings = int(_WORK * single) // max(1, units) - 2
+        roundings = int(_WORK * single) // max(1, units) - 2 - additions
         if rows + 1 <= roundings:
             return Blocks(max(1, rows), dtype, position_rows)
         # The largest m with m + rows / m + 1 <= roundings.

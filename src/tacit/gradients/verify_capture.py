@@ -8,7 +8,7 @@ fails keeps the fallback.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,7 @@ from tacit.errors import TacitError, UnsupportedModel
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.engine import CapturedGradients, Trace, capture_gradients, without_gradients
 from tacit.gradients.fallback import by_vmap, one_at_a_time
-from tacit.gradients.flat_gradient import row_squares
+from tacit.gradients.flat_gradient import MOST_KEPT_VALUES, row_squares
 from tacit.gradients.inputs import Inputs, PhysicalBatch, call, doubled, rows, tensors
 
 # Batch sizes to examine a model with: primes, which divide few other sizes, and at least 7 records to compare.
@@ -58,10 +58,45 @@ class Verification:
 
 @dataclass(frozen=True)
 class _Reference:
-    """Per-sample gradients, name -> (batch, *shape), and losses by ordinary backward passes."""
+    """Gradients of separate passes, of which no more than one pass is held.
 
-    gradients: dict[str, Tensor]
+    Attributes:
+        squared_norms: over all parameters, shape (batch,).
+        sums: parameter name -> sum with the uneven weights of `_weights`.
+        losses: shape (batch,).
+    """
+
+    squared_norms: Tensor
+    sums: dict[str, Tensor]
     losses: Tensor
+
+    @classmethod
+    def of(cls, passes: Iterable[tuple[dict[str, Tensor], Tensor]], count: int) -> _Reference:
+        """Per-sample gradients, name -> (some records, *shape), and losses of passes over `count` records."""
+        squares, losses, sums, start = list[Tensor](), list[Tensor](), dict[str, Tensor](), 0
+        for gradients, found in passes:
+            squares.append(torch.stack([row_squares(each) for each in gradients.values()]).sum(0))
+            losses.append(found)
+            for name, each in gradients.items():
+                part = torch.tensordot(_weights(count, each)[start : start + len(each)], each, dims=1)
+                sums[name] = sums[name].add_(part) if name in sums else part
+            start += len(found)
+        return cls(torch.cat(squares), sums, torch.cat(losses))
+
+    @classmethod
+    def one_at_a_time(cls, model: nn.Module, batch: PhysicalBatch) -> _Reference:
+        """Those of ordinary backward passes, record by record."""
+        records = (batch.select(slice(place, place + 1)) for place in range(len(batch)))
+        return cls.of((one_at_a_time(model, record) for record in records), len(batch))
+
+    def finite(self) -> bool:
+        """Whether all losses and gradients are."""
+        return all(bool(value.isfinite().all()) for value in (self.losses, self.squared_norms))
+
+
+def _weights(count: int, like: Tensor) -> Tensor:
+    """Weights of records, which show an exchange of two."""
+    return 1.0 + torch.arange(count, device=like.device, dtype=like.dtype).sin()
 
 
 def verify_capture(
@@ -87,9 +122,9 @@ def verify_capture(
     )
     with NoDropout(), _perturbed(trainable):
         versions = {name: value._version for name, value in model.named_parameters()}
-        reference = _Reference(*one_at_a_time(model, probe))
+        reference = _Reference.one_at_a_time(model, probe)
         _check_state(model, versions)
-        if not all(torch.isfinite(value).all() for value in (reference.losses, *reference.gradients.values())):
+        if not reference.finite():
             return Verification(None, "examples with a loss or gradient that is not finite", final=False)
         _check_mixing(model, probe, reference.losses)
         verified = _verify(model, trainable, probe, reference, stateful)
@@ -100,12 +135,16 @@ def verify_capture(
 
 def _vectorised(model: nn.Module, probe: PhysicalBatch, reference: _Reference) -> bool:
     """Whether `torch.func` runs this model and sees every use of its parameters, those in the loss among them."""
+    values = sum(each.numel() for each in reference.sums.values())
+    size = max(1, MOST_KEPT_VALUES // max(1, values))
+    parts = [slice(start, start + size) for start in range(0, len(probe), size)]
     try:
-        found = by_vmap(model, probe)
+        passes = ((by_vmap(model, probe.select(part)), reference.losses[part]) for part in parts)
+        found = _Reference.of(passes, len(probe))
     except Exception:
         # Operations without a batching rule fail in many ways; one record at a time they do run.
         return False
-    return all(_close(found[name].flatten(), gradient.flatten()) for name, gradient in reference.gradients.items())
+    return not _differing(found.sums, found.squared_norms, reference)
 
 
 def _check_mixing(model: nn.Module, probe: PhysicalBatch, alone: Tensor) -> None:
@@ -160,7 +199,7 @@ def _verify(
             copies = True
             continue
         else:
-            alike, wrong = _close(found.losses, reference.losses), _differing(found, reference.gradients)
+            alike, wrong = _close(found.losses, reference.losses), _captured_otherwise(found, reference)
             equal = alike and not wrong
             if equal or (not modules and _equal_in_double(model, probe, found, reference)):
                 slower = f"{', '.join(modules)} by copies of its parameters ({reason})" if modules else ""
@@ -193,32 +232,36 @@ def _equal_in_double(model: nn.Module, probe: PhysicalBatch, found: CapturedGrad
     Of millions of activations some are zero up to rounding; the two ways then take either side of a kink, each right.
     Such a difference is gone in double precision, and small in single precision. A missed use stays.
     """
-    if _differing(found, reference.gradients, _KINKS):
+    if _captured_otherwise(found, reference, _KINKS):
         return False
     try:
         wider = copy.deepcopy(model).double()
         trainable = {name: value for name, value in wider.named_parameters() if value.requires_grad}
         records = doubled(probe)
-        gradients, losses = one_at_a_time(wider, records)
+        expected = _Reference.one_at_a_time(wider, records)
         with without_gradients(trainable):
             again = capture_gradients(partial(call, wider), trainable, records, Trace(copies=found.trace.copies))
     except Exception:
         # Models with a fixed precision or state that cannot be copied fail in many ways.
         return False
     same_path = (again.trace.axes, again.trace.operations) == (found.trace.axes, found.trace.operations)
-    return same_path and _close(again.losses, losses) and not _differing(again, gradients)
+    return same_path and _close(again.losses, expected.losses) and not _captured_otherwise(again, expected)
 
 
-def _differing(found: CapturedGradients, gradients: dict[str, Tensor], tolerance: float = _TOLERANCE) -> list[str]:
-    """Parameters whose unevenly weighted sum is another than by ordinary backward passes; all when norms differ."""
-    squared = torch.stack([row_squares(gradient) for gradient in gradients.values()]).sum(0)
-    factors = 1.0 + torch.arange(len(squared), device=squared.device, dtype=squared.dtype).sin()
-    like = {name: gradient.new_zeros(gradient.shape[1:]) for name, gradient in gradients.items()}
-    sums = found.weighted_sum(like, factors).parts
-    expected = {name: torch.tensordot(factors.to(g.dtype), g, dims=1) for name, g in gradients.items()}
-    allowed = tolerance * float((factors * squared.sqrt()).sum()) + 1e-12
-    wrong = [name for name in sums if float((sums[name] - expected[name]).norm()) > allowed / len(sums) ** 0.5]
-    return wrong or ([] if _close(found.squared_norms.sqrt(), squared.sqrt(), tolerance) else list(sums))
+def _captured_otherwise(found: CapturedGradients, expected: _Reference, tolerance: float = _TOLERANCE) -> list[str]:
+    """Parameters whose unevenly weighted sum is another by capture than in `expected`; all when norms differ."""
+    weights = _weights(len(expected.squared_norms), expected.squared_norms)
+    sums = found.weighted_sum(expected.sums, weights).parts
+    return _differing(sums, found.squared_norms, expected, tolerance)
+
+
+def _differing(
+    sums: Mapping[str, Tensor], squared_norms: Tensor, expected: _Reference, tolerance: float = _TOLERANCE
+) -> list[str]:
+    norms = expected.squared_norms.sqrt()
+    allowed = tolerance * float((_weights(len(norms), norms) * norms).sum()) + 1e-12
+    wrong = [name for name in sums if float((sums[name] - expected.sums[name]).norm()) > allowed / len(sums) ** 0.5]
+    return wrong or ([] if _close(squared_norms.sqrt(), norms, tolerance) else list(sums))
 
 
 def _close(left: Tensor, right: Tensor, tolerance: float = _TOLERANCE) -> bool:

@@ -258,6 +258,7 @@ class PrivateUpdate:
             monitor: of a run with a ledger.
         """
         check_mode(self._model)
+        first = not self._checked
         self.check_first_batch(inputs, targets)
         clip = self._clipped.clip
         total, norms = None, self._no_norms
@@ -276,6 +277,9 @@ class PrivateUpdate:
         if monitor is not None:
             monitor.released(released, self._expected)
         self.apply(released)
+        if first:
+            # What the first step allocates once lies between its free memory, which the later ones would not fill.
+            give_back_free_memory()
 
     def summed(
         self, inputs: Inputs, targets: Tensor, unit_ids: UnitIds | None, drawn: int
