@@ -1,6 +1,5 @@
 """Options of the command line itself, and settings by flag or by `--set`."""
 
-import inspect
 import os
 import re
 import subprocess
@@ -12,7 +11,7 @@ import typer
 
 from tacit import __version__
 from tacit.cli import app, main
-from tacit.cli.train import with_settings
+from tacit.cli.train import with_set
 from tacit.runs.config import SECTIONS, Config
 
 
@@ -135,16 +134,8 @@ def test_a_flag_and_set_may_not_say_the_same(capsys):
 
 
 def test_the_text_of_a_setting_stays_text():
-    seen = {}
-
-    @with_settings
-    def command(*, overrides):
-        seen.update(overrides)
-
-    nothing = dict.fromkeys(inspect.signature(command).parameters)
     texts = ["sampling.users=3", "vi.samples=3", 'dataset="a = b"', "ticket.densities=[0.5, 0.1]", "ticket.folder=a=b"]
-    command(**nothing | {"set": texts})
-    assert seen == {
+    assert with_set({}, texts) == {
         "sampling": {"users": "3"},
         "vi": {"samples": 3},
         "dataset": "a = b",

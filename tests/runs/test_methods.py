@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tacit.cli.train import with_settings
+from tacit.cli.train import with_flags, with_set
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
 from tacit.runs import audit_run, read_config, train
@@ -98,16 +98,16 @@ def test_sections_are_overridden_and_checked(tmp_path):
 def test_settings_of_a_method_are_set_by_their_section():
     seen = {}
 
-    @with_settings
+    @with_flags
     def command(*, preset: str, overrides: Mapping[str, object]) -> None:
         seen.update(preset=preset, overrides=overrides)
 
     parameters = inspect.signature(command).parameters
-    assert {"preset", "learning_rate", "attack", "set", "settings"} <= set(parameters)
+    assert {"preset", "learning_rate", "attack"} <= set(parameters)
     assert "overrides" not in parameters
     nothing = dict.fromkeys(set(parameters) - {"preset"})
-    command(**nothing | {"preset": "digits", "set": ["guess.bias=0.5"], "hidden": [3, 4], "attack": []})
-    assert seen["overrides"] == {"guess": {"bias": 0.5}, "hidden": (3, 4)}
+    command(**nothing | {"preset": "digits", "hidden": [3, 4], "attack": []})
+    assert with_set(seen["overrides"], ["guess.bias=0.5"]) == {"guess": {"bias": 0.5}, "hidden": (3, 4)}
 
 
 def test_overrides_complete_a_file_and_replace_what_is_wrong_in_it(tmp_path):

@@ -172,7 +172,7 @@ def test_a_fixed_number_of_trials_costs_its_target_in_both_branches(monkeypatch,
     monkeypatch.setattr("tacit.tuning.plan.smallest", smallest)
     config = read_config("digits", {"epsilon": 3.0, "batch_size": 20, "epochs": 10.0})
     found = Asked(Space(SPACE), Epsilon(3.0, 1e-5), 3, method, "private", 0.1).plan(config, 2000)
-    assert found.trials == 3
+    assert found.told["trials"] == 3
     for branch in found.mechanism.branches:
         assert 2.99 < float(accountant("pld")(branch).epsilon(1e-5)) <= 3.0
 

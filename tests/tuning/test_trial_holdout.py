@@ -217,13 +217,13 @@ def test_a_holdout_takes_no_scored_record_and_leaves_some_to_train_on():
     asked = Asked(Space(SPACE), TARGET, 3, "exponential", "private", 0.4, read_config(
         "digits", SHORT | {"epsilon": 3.0, "validation": NOISY}).section("validation"))  # fmt: skip
     stream = SeededStream(3)
-    aside = asked.draw_aside(len(data.y_train), stream)
-    held = asked.draw_held(aside, stream)
-    assert not (aside & held).any()
+    aside, held = asked.draw_parts(len(data.y_train), stream)
+    assert not set(aside) & set(held)
     parts = Parts.of(data, public=False, aside=aside, held=held)
-    assert len(parts.training.y_train) == (~(aside | held)).sum()
+    assert len(parts.training.y_train) == len(data.y_train) - len(aside) - len(held)
+    assert len(parts.scored[1]) == len(aside) and len(parts.held.y_train) == len(held)
     with pytest.raises(InvalidInput, match="share"):
-        asked.draw_held(np.ones(10, dtype=bool), stream)
+        asked.draw_parts(1, stream)
 
 
 def test_the_registry_is_asked_for_the_search_on_what_is_left_to_train_on():

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tacit import check
-from tacit.cli.console import REFUTED, Json, accountants, screen
+from tacit.cli.console import REFUTED, screen
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
@@ -22,56 +21,61 @@ if TYPE_CHECKING:
     _Named = tuple[str, Ledger, str]
 
 PLOT_ENDINGS = [".svg", ".png", ".pdf"]
-_dp_sgd, _compared, _users = (
-    partial(typer.Option, rich_help_panel=group)
-    for group in ("DP-SGD without SPEC.json", "Comparison of samplers and noises", "What is protected")
-)
 
 
 def account_command(
-    specs: Annotated[
-        list[Path] | None,
-        typer.Argument(help="SPEC.json, a ledger or RUN, - for standard input.", metavar="[SPEC.json]"),
-    ] = None,
-    noise_multiplier: Annotated[
-        float | None, _dp_sgd(help="Without SPEC.json: DP-SGD with this noise multiplier, std / clip norm.")
-    ] = None,
-    sample_rate: Annotated[float, _dp_sgd(help="Its Poisson sampling rate, in (0, 1].")] = 1.0,
-    steps: Annotated[int, _dp_sgd(help="Its number of steps.")] = 1,
-    records: Annotated[
-        int | None, _compared(help="With --batch-size and --epochs: compare samplers and noises.")
-    ] = None,
-    batch_size: Annotated[float | None, _compared(help="Of that comparison: expected size of a batch.")] = None,
-    epochs: Annotated[float | None, _compared(help="Of that comparison: expected passes over the data.")] = None,
-    bands: Annotated[int, _compared(help="Of that comparison: bands of banded noise.")] = 8,
-    relation: Annotated[str, _dp_sgd(help="Its neighbouring relation.")] = "add_remove",
-    delta: Annotated[float | None, typer.Option(help="Compute epsilon at this delta (default 1e-5).")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Compute delta at this epsilon instead.")] = None,
-    claim: Annotated[
-        float | None, typer.Option(help="A claimed epsilon at --delta; exit code 3 where more is proven to leak.")
-    ] = None,
-    check_brackets: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="Check the bracket in ball arithmetic (needs tacit[judge]); exit code 3 where it is wrong."
-        ),
-    ] = False,
-    group: Annotated[int, _users(help="Protect groups of so many units, which are added or removed together.")] = 1,
-    unit: Annotated[str, _users(help="What is protected: the ledger's own unit, or a user of records.")] = "",
-    records_per_user: Annotated[
-        int | None, _users(help="With --unit user: the most records of one user, as enforced before the run.")
-    ] = None,
-    accountant: Annotated[
-        list[str] | None, typer.Option(help="Use only this accountant (repeatable).", autocompletion=accountants)
-    ] = None,
-    json: Json = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw trade-off curves and epsilon by step into FILE (.svg, .png, .pdf).")
-    ] = None,
+    specs: list[Path] | None = None,
+    *,
+    noise_multiplier: float | None = None,
+    sample_rate: float = 1.0,
+    steps: int = 1,
+    records: int | None = None,
+    batch_size: float | None = None,
+    epochs: float | None = None,
+    bands: int = 8,
+    relation: str = "add_remove",
+    delta: float | None = None,
+    epsilon: float | None = None,
+    claim: float | None = None,
+    check_brackets: bool = False,
+    group: int = 1,
+    unit: str = "",
+    records_per_user: int | None = None,
+    accountant: list[str] | None = None,
+    json: bool = False,
+    plot: Path | None = None,
 ) -> None:
     """Compute the privacy cost of mechanisms by every accountant that applies, with its standing.
 
     Each of several files is answered by itself; runs on the same data cost their composition.
+
+    Args:
+        specs ([SPEC.json]): SPEC.json, a ledger or RUN, - for standard input.
+        delta: Compute epsilon at this delta (default 1e-5).
+        epsilon: Compute delta at this epsilon instead.
+        claim: A claimed epsilon at --delta; exit code 3 where more is proven to leak.
+        check_brackets (--check): Check the bracket in ball arithmetic (needs tacit[judge]); exit code 3 where it is
+            wrong.
+        accountant: Use only this accountant (repeatable).
+        plot: Draw trade-off curves and epsilon by step into FILE (.svg, .png, .pdf).
+        json: Print JSON.
+
+    DP-SGD without SPEC.json:
+        noise_multiplier: Without SPEC.json: DP-SGD with this noise multiplier, std / clip norm.
+        sample_rate: Its Poisson sampling rate, in (0, 1].
+        steps: Its number of steps.
+        relation: Its neighbouring relation.
+
+    Comparison of samplers and noises:
+        records: With --batch-size and --epochs: compare samplers and noises.
+        batch_size: Of that comparison: expected size of a batch.
+        epochs: Of that comparison: expected passes over the data.
+        bands: Of that comparison: bands of banded noise.
+
+    What is protected:
+        group: Protect groups of so many units, which are added or removed together.
+        unit: What is protected: the ledger's own unit, or a user of records.
+        records_per_user: With --unit user: the most records of one user, as enforced before the run.
     """
     from tacit.accounting import account
 
@@ -220,22 +224,26 @@ def _check_claim(ledgers: list[_Named], claim: float, delta: float, group: int) 
 
 
 def calibrate_command(
-    spec: Annotated[
-        Path,
-        typer.Argument(
-            help='SPEC.json with "noise_multiplier" (or steps, sample_rate, scale): null.', metavar="SPEC.json"
-        ),
-    ],
-    epsilon: Annotated[float | None, typer.Option(help="Target epsilon, at --delta.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Delta of the target epsilon, in (0, 1).")] = None,
-    advantage: Annotated[float | None, typer.Option(help="Target membership advantage.")] = None,
-    mu: Annotated[float | None, typer.Option(help="Target mu of Gaussian DP.")] = None,
-    accountant: Annotated[
-        str, typer.Option(help="Accountant that measures the guarantee.", autocompletion=accountants)
-    ] = "pld",
-    json: Json = False,
+    spec: Path,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    advantage: float | None = None,
+    mu: float | None = None,
+    accountant: str = "pld",
+    json: bool = False,
 ) -> None:
-    """Find the value of the parameter that SPEC.json leaves null which just meets the target, and its guarantee."""
+    """Find the value of the parameter that SPEC.json leaves null which just meets the target, and its guarantee.
+
+    Args:
+        spec (SPEC.json): SPEC.json with "noise_multiplier" (or steps, sample_rate, scale): null.
+        epsilon: Target epsilon, at --delta.
+        delta: Delta of the target epsilon, in (0, 1).
+        advantage: Target membership advantage.
+        mu: Target mu of Gaussian DP.
+        accountant: Accountant that measures the guarantee.
+        json: Print JSON.
+    """
     from tacit.accounting.registry import ask
     from tacit.calibration import parameter_of_spec
     from tacit.tradeoff import target_of

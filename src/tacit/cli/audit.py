@@ -1,12 +1,11 @@
 """`tacit audit`: attack the model of an earlier run."""
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tacit.cli.console import REFUTED, DataDir, Json, ShowValues, TrustCode, progress_bars, screen
+from tacit.cli.console import REFUTED, progress_bars, screen
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
@@ -14,48 +13,54 @@ if TYPE_CHECKING:
     from tacit.attacks import Scores
     from tacit.audit import Report
 
-_scores = partial(typer.Option, rich_help_panel="Scores of another model")
-
 
 def audit_command(
-    run: Annotated[
-        Path | None, typer.Argument(help="Folder of a finished `tacit train`; or --scores instead.", metavar="[RUN]")
-    ] = None,
-    data_dir: DataDir = None,
-    attack: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Only this attack (repeatable), e.g. lira_offline. By default white_box, where the run can be "
-            "repeated, and those of its settings."
-        ),
-    ] = None,
-    confidence: Annotated[float | None, typer.Option(help="Confidence of every bound, in (0, 1).")] = None,
-    runs: Annotated[int, typer.Option(help="Number of runs to attack: RUN and repetitions with fresh noise.")] = 1,
-    shadows: Annotated[int, typer.Option(help="Number of shadow models, for attacks that need them.")] = 32,
-    canaries: Annotated[int, typer.Option(help="Number of canaries of the white-box audit.")] = 2000,
-    trust_code: TrustCode = False,
-    scores: Annotated[
-        Path | None, _scores(help="Instead of RUN: a CSV file of scores of any attack on any model.")
-    ] = None,
-    member: Annotated[str, _scores(help="Its column of members: 1 or 0.")] = "member",
-    score: Annotated[str, _scores(help="Its column of scores: higher means trained on.")] = "score",
-    claim: Annotated[
-        Path | None, _scores(help="With --scores: SPEC, ledger or card.json of the claim under test.")
-    ] = None,
-    delta: Annotated[float | None, _scores(help="With --scores: delta, where the claim states none.")] = None,
-    trials: Annotated[
-        str, _scores(help="With --scores: records of one model, or independent training runs.")
-    ] = "records",
-    coins: Annotated[
-        bool, _scores("--coins", help="With --scores: each record was in or out by its own fair coin.")
-    ] = False,
-    out: Annotated[Path | None, _scores(help="With --scores: folder to write audit.html and audit.json into.")] = None,
-    show_values: ShowValues = False,
-    json: Json = False,
+    run: Path | None = None,
+    *,
+    data_dir: Path | None = None,
+    attack: list[str] | None = None,
+    confidence: float | None = None,
+    runs: int = 1,
+    shadows: int = 32,
+    canaries: int = 2000,
+    trust_code: bool = False,
+    scores: Path | None = None,
+    member: str = "member",
+    score: str = "score",
+    claim: Path | None = None,
+    delta: float | None = None,
+    trials: str = "records",
+    coins: bool = False,
+    out: Path | None = None,
+    show_values: bool = False,
+    json: bool = False,
 ) -> None:
     """Attack the model of RUN and write the results there (audit.html, audit.json), or judge --scores of another model.
 
     Exit code 3 where the claim is refuted at 99.9 %, 0 otherwise.
+
+    Args:
+        run ([RUN]): Folder of a finished `tacit train`; or --scores instead.
+        attack: Only this attack (repeatable), e.g. lira_offline. By default white_box, where the run can be
+            repeated, and those of its settings.
+        confidence: Confidence of every bound, in (0, 1).
+        runs: Number of runs to attack: RUN and repetitions with fresh noise.
+        shadows: Number of shadow models, for attacks that need them.
+        canaries: Number of canaries of the white-box audit.
+        data_dir: Folder of the data files.
+        trust_code: Run the model's own code that RUN names; shows its file and hash.
+        show_values: Error messages may quote values of the data.
+        json: Print JSON.
+
+    Scores of another model:
+        scores: Instead of RUN: a CSV file of scores of any attack on any model.
+        member: Its column of members: 1 or 0.
+        score: Its column of scores: higher means trained on.
+        claim: With --scores: SPEC, ledger or card.json of the claim under test.
+        delta: With --scores: delta, where the claim states none.
+        trials: With --scores: records of one model, or independent training runs.
+        coins: With --scores: each record was in or out by its own fair coin.
+        out: With --scores: folder to write audit.html and audit.json into.
     """
     if (run is None) == (scores is None):
         raise InvalidInput("RUN must be given, or --scores instead; got both or neither. Name one of them.")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from tacit import check
-from tacit.cli.console import DataDir, Json
-from tacit.cli.statement import Contact, DataVersion, Date, Deltas, OneRecord, Owner, PublicFacts, Purpose, about
+from tacit.cli.console import CommandGroup
+from tacit.cli.statement import about
 from tacit.serialization import json_text, write_bytes, write_text
 
 if TYPE_CHECKING:
@@ -20,45 +18,44 @@ NOT_TRACKED = (
     "Budget: the total over runs on these records is not tracked, so across runs this number is only claimed "
     "(tacit budget init)."
 )
-budget_app = typer.Typer(
-    help="What was spent on each data set over all runs, and its caps.", no_args_is_help=True, rich_markup_mode=None
-)
-
-Where = Annotated[
-    str | None, typer.Option(help="File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.")
-]
-Name = Annotated[str, typer.Argument(help="A declared data set.")]
-SomeName = Annotated[str | None, typer.Argument(help="A declared data set; all by default.")]
-Number = Annotated[float | None, typer.Option(help="Of the cap; give one of epsilon (with delta), advantage and mu.")]
+budget_app = CommandGroup("What was spent on each data set over all runs, and its caps.")
 
 
 @budget_app.command()
 def init(
-    name: Annotated[str, typer.Argument(help="What the data set will be called.")],
-    data: Annotated[
-        str | None, typer.Option(help="Preset or CONFIG.toml whose training records are recognised later.")
-    ] = None,
-    data_dir: DataDir = None,
-    unit: Annotated[str, typer.Option(help="The privacy unit.")] = "record",
-    relation: Annotated[str, typer.Option(help="add_remove, replace_one or zero_out.")] = "add_remove",
-    epsilon: Number = None,
-    delta: Number = None,
-    advantage: Number = None,
-    mu: Number = None,
-    scope: Annotated[
-        str,
-        typer.Option(
-            help="What may follow earlier outputs: adaptive, fixed, odometer, or the filter renyi, gaussian, pure or "
-            "zcdp, whose budget is epsilon and delta."
-        ),
-    ] = "adaptive",
-    plan: Annotated[
-        Path | None, typer.Option(help="With --scope renyi: SPEC of what is meant to run, as for tacit account.")
-    ] = None,
-    order: Annotated[float | None, typer.Option(help="With --scope odometer: Renyi order, above 1.")] = None,
-    registry: Where = None,
+    name: str,
+    *,
+    data: str | None = None,
+    data_dir: Path | None = None,
+    unit: str = "record",
+    relation: str = "add_remove",
+    epsilon: float | None = None,
+    delta: float | None = None,
+    advantage: float | None = None,
+    mu: float | None = None,
+    scope: str = "adaptive",
+    plan: Path | None = None,
+    order: float | None = None,
+    registry: str | None = None,
 ) -> None:
-    """Declare a data set, and make the registry in this folder where there is none."""
+    """Declare a data set, and make the registry in this folder where there is none.
+
+    Args:
+        name: What the data set will be called.
+        data: Preset or CONFIG.toml whose training records are recognised later.
+        unit: The privacy unit.
+        relation: add_remove, replace_one or zero_out.
+        epsilon: Of the cap; give one of epsilon (with delta), advantage and mu.
+        delta: Of the cap; give one of epsilon (with delta), advantage and mu.
+        advantage: Of the cap; give one of epsilon (with delta), advantage and mu.
+        mu: Of the cap; give one of epsilon (with delta), advantage and mu.
+        scope: What may follow earlier outputs: adaptive, fixed, odometer, or the filter renyi, gaussian, pure or
+            zcdp, whose budget is epsilon and delta.
+        plan: With --scope renyi: SPEC of what is meant to run, as for tacit account.
+        order: With --scope odometer: Renyi order, above 1.
+        registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
+        data_dir: Folder of the data files.
+    """
     from tacit.budget import Registry, find_registry
     from tacit.budget.registry import FILE
     from tacit.relation import Relation
@@ -85,8 +82,19 @@ def init(
 
 
 @budget_app.command()
-def show(name: SomeName = None, registry: Where = None, json: Json = False) -> None:
-    """Show caps, the exact total and what is left of each data set."""
+def show(
+    name: str | None = None,
+    *,
+    registry: str | None = None,
+    json: bool = False,
+) -> None:
+    """Show caps, the exact total and what is left of each data set.
+
+    Args:
+        name: A declared data set; all by default.
+        registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
+        json: Print JSON.
+    """
     from tacit.budget.export import totals
     from tacit.budget.totals import left_in_words, odometer_in_words
 
@@ -108,14 +116,24 @@ def show(name: SomeName = None, registry: Where = None, json: Json = False) -> N
 
 @budget_app.command()
 def cap(
-    name: Name,
-    epsilon: Number = None,
-    delta: Number = None,
-    advantage: Number = None,
-    mu: Number = None,
-    registry: Where = None,
+    name: str,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    advantage: float | None = None,
+    mu: float | None = None,
+    registry: str | None = None,
 ) -> None:
-    """Set a cap; it replaces the one of its kind, which stays in the history."""
+    """Set a cap; it replaces the one of its kind, which stays in the history.
+
+    Args:
+        name: A declared data set.
+        epsilon: Of the cap; give one of epsilon (with delta), advantage and mu.
+        delta: Of the cap; give one of epsilon (with delta), advantage and mu.
+        advantage: Of the cap; give one of epsilon (with delta), advantage and mu.
+        mu: Of the cap; give one of epsilon (with delta), advantage and mu.
+        registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
+    """
     target = _target(epsilon, delta, advantage, mu)
     if target is None:
         raise check.fail("cap", "given by --epsilon and --delta, --advantage or --mu", None)
@@ -125,8 +143,19 @@ def cap(
 
 
 @budget_app.command()
-def history(name: SomeName = None, registry: Where = None, json: Json = False) -> None:
-    """List every entry, oldest first."""
+def history(
+    name: str | None = None,
+    *,
+    registry: str | None = None,
+    json: bool = False,
+) -> None:
+    """List every entry, oldest first.
+
+    Args:
+        name: A declared data set; all by default.
+        registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
+        json: Print JSON.
+    """
     from tacit.budget.export import history_rows
 
     rows = [row for dataset in _chosen(_registry(registry), name) for row in history_rows(dataset)]
@@ -140,15 +169,20 @@ def history(name: SomeName = None, registry: Where = None, json: Json = False) -
 
 @budget_app.command()
 def export(
-    name: SomeName = None,
-    form: Annotated[
-        str,
-        typer.Option("--format", help="json or csv; of a statement, see tacit statement.", metavar="FORMAT"),
-    ] = "json",
-    out: Annotated[Path | None, typer.Option(help="File to write; printed by default.")] = None,
-    registry: Where = None,
+    name: str | None = None,
+    *,
+    form: str = "json",
+    out: Path | None = None,
+    registry: str | None = None,
 ) -> None:
-    """Write releases and totals as JSON or CSV."""
+    """Write releases and totals as JSON or CSV.
+
+    Args:
+        name: A declared data set; all by default.
+        form (--format, FORMAT): json or csv; of a statement, see tacit statement.
+        out: File to write; printed by default.
+        registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
+    """
     from tacit.budget.export import export_text
 
     text = export_text(_chosen(_registry(registry), name), form)
@@ -161,21 +195,35 @@ def export(
 
 @budget_app.command()
 def statement(
-    name: Name,
-    out: Annotated[Path | None, typer.Option(help="File to write (default NAME.statement.json here).")] = None,
-    data_version: DataVersion = "",
-    one_record: OneRecord = "",
-    fact: PublicFacts = None,
-    owner: Owner = "",
-    contact: Contact = "",
-    purpose: Purpose = "",
-    date: Date = "",
-    delta: Deltas = None,
-    registry: Where = None,
+    name: str,
+    *,
+    out: Path | None = None,
+    data_version: str = "",
+    one_record: str = "",
+    fact: list[str] | None = None,
+    owner: str = "",
+    contact: str = "",
+    purpose: str = "",
+    date: str = "",
+    delta: list[float] | None = None,
+    registry: str | None = None,
 ) -> None:
     """Write the signed statement of all releases on a data set together, which `tacit check` recomputes.
 
     A later one about the same data set takes the next number.
+
+    Args:
+        name: A declared data set.
+        out: File to write (default NAME.statement.json here).
+        data_version: Of the data, such as a date or a digest.
+        one_record: What one record is, such as 'one patient'.
+        fact: What is public about the data (repeatable).
+        owner: Who answers for the data.
+        contact: How to reach them.
+        purpose: What the release is for.
+        date: Of the release, as YYYY-MM-DD; today by default.
+        delta: Bound epsilon at this delta too (repeatable).
+        registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
     """
     from tacit.statement import Subject
     from tacit.statement.document import read_bounded
@@ -191,8 +239,15 @@ def statement(
 
 
 @budget_app.command()
-def verify(registry: Where = None) -> None:
-    """Check every signature, the chain of entries, the fingerprints, and that none is missing."""
+def verify(
+    *,
+    registry: str | None = None,
+) -> None:
+    """Check every signature, the chain of entries, the fingerprints, and that none is missing.
+
+    Args:
+        registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
+    """
     book = _registry(registry)
     print(f"{book.verify()} entries, each signed with this key; none is missing. Registry: {book.store.place}")
 

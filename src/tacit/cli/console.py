@@ -12,9 +12,11 @@ A command's module is imported when the command is called, so that `tacit --help
 from __future__ import annotations
 
 import importlib
+import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,21 +42,8 @@ class Interrupted(Exception):
     """Ctrl-C in a command that says how to go on: its message; typer would drop that of a `KeyboardInterrupt`."""
 
 
-ShowValues = Annotated[bool, typer.Option("--show-values", help="Error messages may quote values of the data.")]
-"""The flag of commands that read data; `tacit.cli.main` acts on it for the whole command."""
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-DataDir = Annotated[Path | None, typer.Option(help="Folder of the data files.")]
-NoBudget = Annotated[
-    bool, typer.Option("--no-budget", help="Charge no registry: across runs the number is only claimed.")
-]
-TrustResumed = Annotated[
-    bool, typer.Option("--trust-code", help="With --resume: run the model's own code that RUN names.")
-]
 REFUTED = 3
 """Exit code of a refuted claim, and of files that were changed."""
-TrustCode = Annotated[
-    bool, typer.Option("--trust-code", help="Run the model's own code that RUN names; shows its file and hash.")
-]
 
 
 class _Screen(Console):
@@ -189,6 +178,75 @@ PAPERS = "tacit.papers"
 """The entry point through which the package tacit_papers brings `tacit reproduce`."""
 
 
+_COMPLETED = {"preset": presets, "accountant": accountants}
+_ROW = re.compile(r"    (\w+)(?: \((.+?)\))?: (.*)")
+
+
+def declared(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with the options that its signature and its docstring declare.
+
+    Parameters before `*` are arguments of the command line, the others options. Each has its help in a section of the
+    docstring, `Args:` or the heading of a group of options; in parentheses after its name may stand other flags than
+    that name, and the word for its value.
+    """
+    about, rows = _described(command.__doc__ or "")
+
+    def option(each: inspect.Parameter) -> inspect.Parameter:
+        if each.name not in rows:  # Annotated by hand, as a setting with a flag is.
+            return each
+        section, names, text = rows[each.name]
+        flags = [name for name in names if name.startswith("--")] or [f"--{each.name.replace('_', '-')}"]
+        word = next((name for name in names if not name.startswith("--")), None)
+        group = None if section == "Args" else section
+        given = {"help": text, "metavar": word, "rich_help_panel": group, "autocompletion": _COMPLETED.get(each.name)}
+        is_option = each.kind is inspect.Parameter.KEYWORD_ONLY
+        made = typer.Option(*flags, **given) if is_option else typer.Argument(**given)
+        return each.replace(annotation=Annotated[each.annotation, made])
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        command(**given)
+
+    signature = inspect.signature(command, eval_str=True)
+    every = [option(each) for each in signature.parameters.values()]
+    called.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in every}
+    called.__doc__ = about
+    return called
+
+
+def _described(text: str) -> tuple[str, dict[str, tuple[str, list[str], str]]]:
+    """What a docstring says before its first section, and of each parameter its section, names and help."""
+    about, rows, section, name = [], dict[str, tuple[str, list[str], str]](), "", ""
+    for line in inspect.cleandoc(text).splitlines():
+        if re.fullmatch(r"\w.*:", line):
+            section = line[:-1]
+        elif section and (row := _ROW.fullmatch(line)):
+            name, names, said = row.groups(default="")
+            rows[name] = section, [each for each in names.split(", ") if each], said
+        elif section and line:
+            rows[name] = (*rows[name][:2], f"{rows[name][2]} {line.strip()}")
+        elif not section:
+            about.append(line)
+    return "\n".join(about).strip(), rows
+
+
+class CommandGroup(typer.Typer):
+    """Commands under one word, such as `tacit budget`.
+
+    Args:
+        text: its help.
+    """
+
+    def __init__(self, text: str):
+        super().__init__(help=text, no_args_is_help=True, rich_markup_mode=None)
+
+    def command(self, name: str | None = None, **given: Any) -> Any:
+        """Register the command that the function under it `declared`."""
+        register = super().command(name, **given)
+        return lambda function: (register(declared(function)), function)[1]
+
+
 class GroupedCommand(TyperCommand):
     """A command whose options are listed under the `rich_help_panel` that they name, in the order of declaration."""
 
@@ -231,7 +289,8 @@ def _command(name: str) -> Any:
             _read_strictly(each)
         return group
     single = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    single.command(name, cls=GroupedCommand)(brought() if module is None else getattr(module, f"{name}_command"))
+    function = brought() if module is None else declared(getattr(module, f"{name}_command"))
+    single.command(name, cls=GroupedCommand)(function)
     return _read_strictly(typer.main.get_command(single))
 
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from tacit.cli.console import DataDir, Json, screen
+from tacit.cli.console import CommandGroup, screen
 from tacit.serialization import json_text
 
 if TYPE_CHECKING:
@@ -19,12 +17,20 @@ if TYPE_CHECKING:
 
 
 def data_command(
-    name: Annotated[str | None, typer.Argument(help="Name of one data set; all by default.")] = None,
-    data_dir: DataDir = None,
-    download: Annotated[bool, typer.Option("--download", help="Download the missing files of NAME.")] = False,
-    json: Json = False,
+    name: str | None = None,
+    *,
+    data_dir: Path | None = None,
+    download: bool = False,
+    json: bool = False,
 ) -> None:
-    """List the data sets, show the files and licence of one, or download it."""
+    """List the data sets, show the files and licence of one, or download it.
+
+    Args:
+        name: Name of one data set; all by default.
+        download: Download the missing files of NAME.
+        data_dir: Folder of the data files.
+        json: Print JSON.
+    """
     from tacit import check, data
 
     if download and name is None:
@@ -57,9 +63,7 @@ def _answers(fact: dict[str, Any]) -> str:
 _KINDS = {"classification": "classes", "ratings": "stars"}
 
 
-table_app = typer.Typer(
-    help="Draft a configuration for a table of your own.", no_args_is_help=True, rich_markup_mode=None
-)
+table_app = CommandGroup("Draft a configuration for a table of your own.")
 
 
 @table_app.callback()
@@ -69,21 +73,34 @@ def _group() -> None:
 
 @table_app.command()
 def init(
-    file: Annotated[Path, typer.Argument(help="CSV or Parquet file.", metavar="FILE")],
-    target: Annotated[str | None, typer.Option(help="Column to predict; the last one by default.")] = None,
-    task: Annotated[str, typer.Option(help="classification, regression or ratings.")] = "classification",
-    look: Annotated[
-        bool, typer.Option("--look", help="Propose ranges and categories that occur: read from the data, unpaid.")
-    ] = False,
-    separator: Annotated[str | None, typer.Option(help="Between cells; found out by default.")] = None,
-    decimal: Annotated[str, typer.Option(help='"." or ",", with --separator.')] = ".",
-    encoding: Annotated[str, typer.Option(help="Of the text, with --separator or --no-header.")] = "utf-8",
-    no_header: Annotated[bool, typer.Option("--no-header", help="No line names the columns; see --names.")] = False,
-    names: Annotated[str | None, typer.Option(help="Names of the columns, with commas between them.")] = None,
-    out: Annotated[Path | None, typer.Option(help="TOML file to write; - prints it.")] = None,
-    ask: Annotated[bool, typer.Option("--ask", help="Ask every question here, in at most twelve prompts.")] = False,
+    file: Path,
+    *,
+    target: str | None = None,
+    task: str = "classification",
+    look: bool = False,
+    separator: str | None = None,
+    decimal: str = ".",
+    encoding: str = "utf-8",
+    no_header: bool = False,
+    names: str | None = None,
+    out: Path | None = None,
+    ask: bool = False,
 ) -> None:
-    """Draft the configuration of a table: its header and the types of its columns are read, values only with --look."""
+    """Draft the configuration of a table: its header and the types of its columns are read, values only with --look.
+
+    Args:
+        file (FILE): CSV or Parquet file.
+        target: Column to predict; the last one by default.
+        task: classification, regression or ratings.
+        look: Propose ranges and categories that occur: read from the data, unpaid.
+        separator: Between cells; found out by default.
+        decimal: "." or ",", with --separator.
+        encoding: Of the text, with --separator or --no-header.
+        no_header: No line names the columns; see --names.
+        names: Names of the columns, with commas between them.
+        out: TOML file to write; - prints it.
+        ask: Ask every question here, in at most twelve prompts.
+    """
     from dataclasses import replace
 
     from tacit import check

@@ -14,23 +14,28 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from tacit.cli.console import Json, ShowValues, TrustCode, screen
+from tacit.cli.console import CommandGroup, screen
 from tacit.serialization import json_text, write_bytes, write_text
 
-runs_app = typer.Typer(help="List, compare, export and clean runs.", no_args_is_help=True, rich_markup_mode=None)
-Run = Annotated[Path, typer.Argument(help="Folder of a run.", metavar="RUN")]
+runs_app = CommandGroup("List, compare, export and clean runs.")
 
 
 @runs_app.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(help="Folder with the folders of runs.")] = Path("runs"),
-    json: Json = False,
+    folder: Path = Path("runs"),
+    *,
+    json: bool = False,
 ) -> None:
-    """List the runs in FOLDER: state, test result and best guarantee of each."""
+    """List the runs in FOLDER: state, test result and best guarantee of each.
+
+    Args:
+        folder: Folder with the folders of runs.
+        json: Print JSON.
+    """
     from tacit.runs.folders import runs_in
 
     rows = list(runs_in(folder).values())
@@ -44,8 +49,17 @@ def list_runs(
 
 
 @runs_app.command()
-def show(run: Run, json: Json = False) -> None:
-    """Show one run: its state, guarantee, test results and settings."""
+def show(
+    run: Path,
+    *,
+    json: bool = False,
+) -> None:
+    """Show one run: its state, guarantee, test results and settings.
+
+    Args:
+        run (RUN): Folder of a run.
+        json: Print JSON.
+    """
     from tacit.runs.folders import run_row
     from tacit.runs.open_run import open_run
 
@@ -69,12 +83,17 @@ def show(run: Run, json: Json = False) -> None:
 
 @runs_app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs.", metavar="RUN...")],
-    json: Json = False,
+    runs: list[Path],
+    *,
+    json: bool = False,
 ) -> None:
     """Compare finished runs: results, guarantees, and the settings in which they differ.
 
     Each guarantee is of its run alone: choosing among runs by their results costs more (tacit tune).
+
+    Args:
+        runs (RUN...): Folders of finished runs.
+        json: Print JSON.
     """
     from tacit.runs.folders import compared
     from tacit.runs.open_run import open_run
@@ -89,14 +108,20 @@ def compare(
 
 @runs_app.command()
 def export(
-    run: Run,
-    out: Annotated[Path, typer.Option(help="New folder.")],
-    onnx: Annotated[
-        bool, typer.Option("--onnx", help="Add model.onnx: the model with its preprocessing; extra tacit[onnx].")
-    ] = False,
-    trust_code: TrustCode = False,
+    run: Path,
+    *,
+    out: Path,
+    onnx: bool = False,
+    trust_code: bool = False,
 ) -> None:
-    """Copy the model of RUN with its preprocessing, card, ledger and signature."""
+    """Copy the model of RUN with its preprocessing, card, ledger and signature.
+
+    Args:
+        run (RUN): Folder of a run.
+        out: New folder.
+        onnx: Add model.onnx: the model with its preprocessing; extra tacit[onnx].
+        trust_code: Run the model's own code that RUN names; shows its file and hash.
+    """
     from tacit.runs.folders import export_run
     from tacit.runs.open_run import open_run
     from tacit.runs.prediction import load
@@ -112,10 +137,16 @@ def export(
 
 @runs_app.command()
 def clean(
-    folder: Annotated[Path, typer.Argument(help="Folder with the folders of runs.")] = Path("runs"),
-    yes: Annotated[bool, typer.Option("--yes", help="Remove them; otherwise they are listed.")] = False,
+    folder: Path = Path("runs"),
+    *,
+    yes: bool = False,
 ) -> None:
-    """Remove runs that were begun and released nothing; what was spent is never removed."""
+    """Remove runs that were begun and released nothing; what was spent is never removed.
+
+    Args:
+        folder: Folder with the folders of runs.
+        yes: Remove them; otherwise they are listed.
+    """
     from tacit.runs.folders import clean as remove
     from tacit.runs.folders import cleanable
 
@@ -138,10 +169,16 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def card_command(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished `tacit train`, or its card.json.", metavar="RUN")],
-    out: Annotated[Path | None, typer.Option(help="Markdown file to write; printed by default.")] = None,
+    run: Path,
+    *,
+    out: Path | None = None,
 ) -> None:
-    """Export the card of RUN; without --out print it as Markdown."""
+    """Export the card of RUN; without --out print it as Markdown.
+
+    Args:
+        run (RUN): Folder of a finished `tacit train`, or its card.json.
+        out: Markdown file to write; printed by default.
+    """
     from tacit import check
     from tacit.reports import card_markdown
     from tacit.runs.open_run import open_run
@@ -159,13 +196,22 @@ def card_command(
 
 
 def predict_command(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished `tacit train`.", metavar="RUN")],
-    file: Annotated[Path, typer.Argument(help="Table with the run's columns, or a .npy of features.", metavar="FILE")],
-    out: Annotated[Path | None, typer.Option(help="CSV file to write; printed by default.")] = None,
-    trust_code: TrustCode = False,
-    show_values: ShowValues = False,
+    run: Path,
+    file: Path,
+    *,
+    out: Path | None = None,
+    trust_code: bool = False,
+    show_values: bool = False,
 ) -> None:
-    """Predict the rows of FILE in their order, as CSV: a prediction a row, and the probability of each class."""
+    """Predict the rows of FILE in their order, as CSV: a prediction a row, and the probability of each class.
+
+    Args:
+        run (RUN): Folder of a finished `tacit train`.
+        file (FILE): Table with the run's columns, or a .npy of features.
+        out: CSV file to write; printed by default.
+        trust_code: Run the model's own code that RUN names; shows its file and hash.
+        show_values: Error messages may quote values of the data.
+    """
     from tacit import check
     from tacit.runs.prediction import load
 
@@ -192,23 +238,34 @@ def _cell(value: object) -> str:
 
 
 def serve_command(
-    runs: Annotated[Path, typer.Argument(help="Folder that holds the folders of runs.", metavar="[RUNS]")] = Path(
-        "runs"
-    ),
-    port: Annotated[int, typer.Option(help="Port on 127.0.0.1.")] = 8765,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the browser.")] = False,
+    runs: Path = Path("runs"),
+    *,
+    port: int = 8765,
+    open_browser: bool = False,
 ) -> None:
-    """Serve runs, a calculator, jobs and budgets on 127.0.0.1; the address that it prints holds the token."""
+    """Serve runs, a calculator, jobs and budgets on 127.0.0.1; the address that it prints holds the token.
+
+    Args:
+        runs ([RUNS]): Folder that holds the folders of runs.
+        port: Port on 127.0.0.1.
+        open_browser (--open): Open the browser.
+    """
     from tacit.workbench import serve
 
     serve(runs, port=port, open_browser=open_browser)
 
 
 def tickets_command(
-    path: Annotated[Path, typer.Argument(help="A ticket file, or a folder of tickets such as that of a run.")],
-    json: Json = False,
+    path: Path,
+    *,
+    json: bool = False,
 ) -> None:
-    """List saved tickets and the layers of a single one."""
+    """List saved tickets and the layers of a single one.
+
+    Args:
+        path: A ticket file, or a folder of tickets such as that of a run.
+        json: Print JSON.
+    """
     from tacit.reports import plain_table
     from tacit.tickets.ticket import described, saved_tickets
 

@@ -9,25 +9,12 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from tacit.cli.console import Json, screen
+from tacit.cli.console import CommandGroup, screen
 from tacit.serialization import json_text
-
-Owner = Annotated[str, typer.Option(help="Who answers for the data.")]
-Contact = Annotated[str, typer.Option(help="How to reach them.")]
-Purpose = Annotated[str, typer.Option(help="What the release is for.")]
-DataVersion = Annotated[str, typer.Option(help="Of the data, such as a date or a digest.")]
-OneRecord = Annotated[str, typer.Option(help="What one record is, such as 'one patient'.")]
-PublicFacts = Annotated[list[str] | None, typer.Option("--fact", help="What is public about the data (repeatable).")]
-Date = Annotated[str, typer.Option(help="Of the release, as YYYY-MM-DD; today by default.")]
-Deltas = Annotated[list[float] | None, typer.Option("--delta", help="Bound epsilon at this delta too (repeatable).")]
-Form = Annotated[
-    str | None,
-    typer.Option("--format", help="Print the claims of NIST SP 800-226 (nist) or the deployments registry's fields."),
-]
 
 
 def about(**given: Any) -> dict[str, Any]:
@@ -37,29 +24,41 @@ def about(**given: Any) -> dict[str, Any]:
 
 
 def statement_command(
-    source: Annotated[
-        Path, typer.Argument(metavar="RUN|LEDGER", help="Folder of a finished run or search, or a saved ledger.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option(help="File to write (default statement.json in the run's folder or beside LEDGER).")
-    ] = None,
-    dataset: Annotated[str, typer.Option(help="Name of the data; needed for a ledger.")] = "",
-    data_version: DataVersion = "",
-    one_record: OneRecord = "",
-    fact: PublicFacts = None,
-    owner: Owner = "",
-    contact: Contact = "",
-    purpose: Purpose = "",
-    date: Date = "",
-    delta: Deltas = None,
-    model: Annotated[Path | None, typer.Option(help="Of a ledger: file of the model, whose digest is stated.")] = None,
-    form: Form = None,
+    source: Path,
+    *,
+    out: Path | None = None,
+    dataset: str = "",
+    data_version: str = "",
+    one_record: str = "",
+    fact: list[str] | None = None,
+    owner: str = "",
+    contact: str = "",
+    purpose: str = "",
+    date: str = "",
+    delta: list[float] | None = None,
+    model: Path | None = None,
+    form: str | None = None,
 ) -> None:
     """Write the statement of a run, a search, or the ledger of a fit: numbers, evidence and digests in one signed file.
 
     The key of this user signs it and is made where there is none. A later statement about the same subject takes the
     next number. Check it with `tacit check`. The ledger of an estimator is saved by model.ledger_.save("ledger.json");
     with --format the file may be a statement of anybody.
+
+    Args:
+        source (RUN|LEDGER): Folder of a finished run or search, or a saved ledger.
+        out: File to write (default statement.json in the run's folder or beside LEDGER).
+        dataset: Name of the data; needed for a ledger.
+        data_version: Of the data, such as a date or a digest.
+        one_record: What one record is, such as 'one patient'.
+        fact: What is public about the data (repeatable).
+        owner: Who answers for the data.
+        contact: How to reach them.
+        purpose: What the release is for.
+        date: Of the release, as YYYY-MM-DD; today by default.
+        delta: Bound epsilon at this delta too (repeatable).
+        model: Of a ledger: file of the model, whose digest is stated.
+        form (--format): Print the claims of NIST SP 800-226 (nist) or the deployments registry's fields.
     """
     from tacit.runs.folders import write_ledger_statement, write_statement
     from tacit.statement.document import read_bounded
@@ -93,16 +92,25 @@ def print_form(content: bytes, form: str) -> None:
 
 
 def check_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="statement.json of anybody.")],
-    key: Annotated[str, typer.Option(help="Whose key must have signed: a file, a trusted name or a fingerprint.")] = "",
-    model: Annotated[Path | None, typer.Option(help="The file of the model, to compare with its digest.")] = None,
-    slow: Annotated[bool, typer.Option("--slow", help="Recompute numbers that take more than seconds too.")] = False,
-    json: Json = False,
-    html: Annotated[Path | None, typer.Option(help="Write the statement and its verdicts as a page to FILE.")] = None,
+    file: Path,
+    *,
+    key: str = "",
+    model: Path | None = None,
+    slow: bool = False,
+    json: bool = False,
+    html: Path | None = None,
 ) -> None:
     """Recompute every number of a statement and answer field by field: valid, not checkable or contradicted.
 
     Exit code 0 where all is valid, 3 where a field is contradicted, 4 where one is not checkable or the author unknown.
+
+    Args:
+        file (FILE): statement.json of anybody.
+        key: Whose key must have signed: a file, a trusted name or a fingerprint.
+        model: The file of the model, to compare with its digest.
+        slow: Recompute numbers that take more than seconds too.
+        html: Write the statement and its verdicts as a page to FILE.
+        json: Print JSON.
     """
     from tacit.statement import TrustStore, Verdict, check_statement
     from tacit.statement.checking import note_seen
@@ -130,13 +138,19 @@ def check_command(
     raise typer.Exit(worst.exit_code)
 
 
-key_app = typer.Typer(help="Make, show, trust, revoke and list the keys that sign statements.", no_args_is_help=True)
-_File = Annotated[Path | None, typer.Option("--out", help="Write the public key to FILE.")]
+key_app = CommandGroup("Make, show, trust, revoke and list the keys that sign statements.")
 
 
 @key_app.command()
-def new(out: _File = None) -> None:
-    """Make the key of this user, once."""
+def new(
+    *,
+    out: Path | None = None,
+) -> None:
+    """Make the key of this user, once.
+
+    Args:
+        out: Write the public key to FILE.
+    """
     from tacit.signing import configuration_folder
     from tacit.statement.keys import AUTHOR, AuthorKey
 
@@ -146,8 +160,15 @@ def new(out: _File = None) -> None:
 
 
 @key_app.command()
-def show(out: _File = None) -> None:
-    """Show the public key of this user and its fingerprint, for others to trust."""
+def show(
+    *,
+    out: Path | None = None,
+) -> None:
+    """Show the public key of this user and its fingerprint, for others to trust.
+
+    Args:
+        out: Write the public key to FILE.
+    """
     from tacit.statement import author_key
 
     _show(author_key().public, out)
@@ -155,10 +176,16 @@ def show(out: _File = None) -> None:
 
 @key_app.command()
 def trust(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A public key, as tacit key show --out writes it.")],
-    name: Annotated[str, typer.Option(help="The name under which its owner is shown.")],
+    file: Path,
+    *,
+    name: str,
 ) -> None:
-    """Trust a public key; compare its fingerprint with its owner first, over another way than the file came."""
+    """Trust a public key; compare its fingerprint with its owner first, over another way than the file came.
+
+    Args:
+        file (FILE): A public key, as tacit key show --out writes it.
+        name: The name under which its owner is shown.
+    """
     from tacit.statement import TrustStore
     from tacit.statement.keys import read_public
 
@@ -168,14 +195,17 @@ def trust(
 
 @key_app.command()
 def revoke(
-    file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A revocation that the owner of a trusted key signed.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Revoke this user's own key: write the revocation to FILE.")] = None,
+    file: Path | None = None,
+    *,
+    out: Path | None = None,
 ) -> None:
     """Take a revocation of a trusted key, or write that of one's own for others to take.
 
     A revocation states the time of its signature and nothing more; that time is its signer's word.
+
+    Args:
+        file ([FILE]): A revocation that the owner of a trusted key signed.
+        out: Revoke this user's own key: write the revocation to FILE.
     """
     from tacit.errors import InvalidInput
     from tacit.serialization import write_bytes

@@ -12,11 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from tacit.cli.console import DataDir, Json, NoBudget, ShowValues, screen, sweep_bar
+from tacit.cli.console import screen, sweep_bar
 from tacit.errors import PrivacyWarning
 from tacit.serialization import json_text
 
@@ -25,19 +23,30 @@ if TYPE_CHECKING:
 
 
 def sweep_command(
-    grid: Annotated[
-        Path, typer.Argument(help="TOML file with a preset, [fixed] settings and [grid] lists.", metavar="FILE.toml")
-    ],
-    data_dir: DataDir = None,
-    store: Annotated[Path, typer.Option(help="SQLite file of results.")] = Path("results.sqlite"),
-    workers: Annotated[int | None, typer.Option(help="Number of processes; the number of cores by default.")] = None,
-    engine: Annotated[str, typer.Option(help="Where runs execute: local or ray.")] = "local",
-    budget: Annotated[str | None, typer.Option(help="Data set of the registry that every run is charged to.")] = None,
-    no_budget: NoBudget = False,
-    show_values: ShowValues = False,
-    json: Json = False,
+    grid: Path,
+    *,
+    data_dir: Path | None = None,
+    store: Path = Path("results.sqlite"),
+    workers: int | None = None,
+    engine: str = "local",
+    budget: str | None = None,
+    no_budget: bool = False,
+    show_values: bool = False,
+    json: bool = False,
 ) -> None:
-    """Train every combination of a grid; stored combinations are not trained again."""
+    """Train every combination of a grid; stored combinations are not trained again.
+
+    Args:
+        grid (FILE.toml): TOML file with a preset, [fixed] settings and [grid] lists.
+        store: SQLite file of results.
+        workers: Number of processes; the number of cores by default.
+        engine: Where runs execute: local or ray.
+        budget: Data set of the registry that every run is charged to.
+        data_dir: Folder of the data files.
+        no_budget: Charge no registry: across runs the number is only claimed.
+        show_values: Error messages may quote values of the data.
+        json: Print JSON.
+    """
     from tacit.cli.budget import charged_name
     from tacit.sweeps import Store, stored, sweep
     from tacit.sweeps.grid import check_affordable, read_grid, total_sentences
@@ -82,13 +91,22 @@ def _charged(name: str | None) -> Iterator[None]:
 
 
 def results_command(
-    store: Annotated[Path, typer.Argument(help="SQLite file of results.")] = Path("results.sqlite"),
-    sweep: Annotated[str | None, typer.Option(help="Show only this sweep.")] = None,
-    export: Annotated[Path | None, typer.Option(help="Write the results to FILE.csv or FILE.parquet.")] = None,
-    mlflow: Annotated[str | None, typer.Option(help="Log every result to this MLflow tracking URI.")] = None,
-    json: Json = False,
+    store: Path = Path("results.sqlite"),
+    *,
+    sweep: str | None = None,
+    export: Path | None = None,
+    mlflow: str | None = None,
+    json: bool = False,
 ) -> None:
-    """Show the stored results of sweeps."""
+    """Show the stored results of sweeps.
+
+    Args:
+        store: SQLite file of results.
+        sweep: Show only this sweep.
+        export: Write the results to FILE.csv or FILE.parquet.
+        mlflow: Log every result to this MLflow tracking URI.
+        json: Print JSON.
+    """
     from tacit import check
     from tacit.sweeps import Store
     from tacit.sweeps import export as write

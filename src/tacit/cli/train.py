@@ -18,7 +18,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import typer
 
 from tacit import check
-from tacit.cli.console import DataDir, NoBudget, ShowValues, TrustResumed, interruptible, presets, progress_bars, screen
+from tacit.cli.console import interruptible, progress_bars, screen
 from tacit.runs.config import SECTIONS, Config
 from tacit.runs.settings import SHORT_FORMS
 from tacit.serialization import json_text, tuples
@@ -33,26 +33,21 @@ FLAGS = {
 """The settings with a flag of their own, by group of the help; a section stands for the setting in `SHORT_FORMS`."""
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """`command(..., overrides=...)` with flags, `--set` and `--settings` in place of the argument `overrides`.
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """`command(..., overrides=...)` with the flags of `FLAGS` in place of the argument `overrides`.
 
-    `overrides` is what `read_config` takes, with those settings alone that were given.
+    `overrides` holds those that were given, by the names of `FLAGS`.
     """
     flags = dict(_flags())
     signature = inspect.signature(command, eval_str=True)
     own = [parameter for name, parameter in signature.parameters.items() if name != "overrides"]
-    every = [*own, *flags.values(), _SET, _SETTINGS]
 
     @wraps(command)
     def parsed(**given: Any) -> None:
-        given.pop("settings")
-        texts = given.pop("set") or []
         flat = {name: given.pop(parameter.name) for name, parameter in flags.items()}
-        flat = {name: value for name, value in tuples(flat).items() if value not in (None, ())}
-        command(**given, overrides=_with_set(flat, texts))
+        command(**given, overrides={name: value for name, value in tuples(flat).items() if value not in (None, ())})
 
-    parsed.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    parsed.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+    parsed.__signature__ = signature.replace(parameters=[*own, *flags.values()])  # type: ignore[attr-defined]
     return parsed
 
 
@@ -79,11 +74,13 @@ def _flags() -> Iterator[tuple[str, inspect.Parameter]]:
             flag, repeated = _type(get_type_hints(kind)[key])
             text = each.metadata["help"].rstrip(".") + (" (repeatable)." if repeated else ".") + _default(each.default)
             option = typer.Option(help=text, rich_help_panel=group)
-            yield name, _parameter("attack" if name == "attacks" else name, flag | None, option)
+            given: dict[str, Any] = {"default": None, "annotation": Annotated[flag | None, option]}
+            word = "attack" if name == "attacks" else name
+            yield name, inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, **given)
 
 
-def _with_set(flat: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
-    """The flags that were given and the settings of `--set`, sections as tables."""
+def with_set(flat: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
+    """What `read_config` takes: the flags that were given and the settings of `--set`, sections as tables."""
     overrides: dict[str, Any] = {
         name: {SHORT_FORMS[name]: value} if name in SECTIONS else value for name, value in flat.items()
     }
@@ -125,11 +122,6 @@ def _default(value: Any) -> str:
     return f" [default: {shown}]"
 
 
-def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
-    annotation = Annotated[kind, option]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
 def _type(hint: Any) -> tuple[Any, bool]:
     """(type of the flag, whether it may be given several times) for the type of a field."""
     if get_origin(hint) in (Union, types.UnionType):
@@ -139,56 +131,51 @@ def _type(hint: Any) -> tuple[Any, bool]:
     return hint, False
 
 
-def _show(asked: bool) -> None:
-    if asked:
-        print(all_settings())
-        raise typer.Exit
-
-
-_SET = _parameter(
-    "set",
-    list[str] | None,
-    typer.Option(help="Any setting, as clip.type=adaptive or statement.owner=NAME (repeatable).", metavar="KEY=VALUE"),
-)
-_SETTINGS = _parameter(
-    "settings", bool, typer.Option("--settings", help="List every setting.", callback=_show, is_eager=True), False
-)
-
-
-@with_settings
+@with_flags
 def train_command(
+    preset: str | None = None,
     *,
-    preset: Annotated[
-        str | None,
-        typer.Argument(
-            help="A preset (digits, mnist, ...), CONFIG.toml or folder of images by class; none with --resume.",
-            autocompletion=presets,
-        ),
-    ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Resume the stopped run in this folder.", metavar="RUN")] = None,
-    data_dir: DataDir = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME-DATE-TIME by default.")] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(help="Data set of the registry that is charged; by default the one with these records."),
-    ] = None,
-    no_budget: NoBudget = False,
-    recipe: Annotated[
-        str,
-        typer.Option(help="auto (the best one known where only --epsilon is given), best, or paper: the preset's own."),
-    ] = "auto",
-    trust_code: TrustResumed = False,
-    show_values: ShowValues = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print every accountant and attack, too.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
+    resume: Path | None = None,
+    data_dir: Path | None = None,
+    out: Path | None = None,
+    budget: str | None = None,
+    no_budget: bool = False,
+    recipe: str = "auto",
+    trust_code: bool = False,
+    show_values: bool = False,
+    verbose: bool = False,
+    json: bool = False,
+    set: list[str] | None = None,
+    settings: bool = False,
     overrides: Mapping[str, Any],
 ) -> None:
-    """Train privately, account, attack and write card.html, card.json, ledger.json and model.safetensors."""
+    """Train privately, account, attack and write card.html, card.json, ledger.json and model.safetensors.
+
+    Args:
+        preset: A preset (digits, mnist, ...), CONFIG.toml or folder of images by class; none with --resume.
+        resume (RUN): Resume the stopped run in this folder.
+        out: Folder of the run; runs/NAME-DATE-TIME by default.
+        budget: Data set of the registry that is charged; by default the one with these records.
+        recipe: auto (the best one known where only --epsilon is given), best, or paper: the preset's own.
+        trust_code: With --resume: run the model's own code that RUN names.
+        verbose: Print every accountant and attack, too.
+        json: Print the card as JSON.
+        data_dir: Folder of the data files.
+        no_budget: Charge no registry: across runs the number is only claimed.
+        show_values: Error messages may quote values of the data.
+        set (KEY=VALUE): Any setting, as clip.type=adaptive or statement.owner=NAME (repeatable).
+        settings: List every setting.
+        overrides: The settings that have a flag of their own.
+    """
     from tacit import runs
     from tacit.cli.budget import charged_name, total_sentence
     from tacit.reports import card_table
     from tacit.runs.open_run import open_run
 
+    if settings:
+        print(all_settings())
+        return
+    overrides = with_set(overrides, set or [])
     if preset is None and resume is None:
         hint = "Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
         raise check.fail("PRESET", "given unless --resume is", None, hint)
@@ -234,21 +221,28 @@ def train_command(
 
 
 def plan_command(
-    preset: Annotated[
-        str | None,
-        typer.Argument(help="A preset or CONFIG.toml, whose data and model are read.", autocompletion=presets),
-    ] = None,
-    parameters: Annotated[int | None, typer.Option(help="Without a preset: trainable parameters of the model.")] = None,
-    records: Annotated[int | None, typer.Option(help="Without a preset: number of records.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Target epsilon; of a preset, that of the preset.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Its delta; of a preset, that of the preset.")] = None,
-    row_norm: Annotated[
-        float | None, typer.Option(help="For a linear model: the public norm of its rows; else it is a network.")
-    ] = None,
-    data_dir: DataDir = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    preset: str | None = None,
+    *,
+    parameters: int | None = None,
+    records: int | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    row_norm: float | None = None,
+    data_dir: Path | None = None,
+    json: bool = False,
 ) -> None:
-    """Recommend batch size, steps, learning rate and clip norm by a rule of public numbers; nothing is trained."""
+    """Recommend batch size, steps, learning rate and clip norm by a rule of public numbers; nothing is trained.
+
+    Args:
+        preset: A preset or CONFIG.toml, whose data and model are read.
+        parameters: Without a preset: trainable parameters of the model.
+        records: Without a preset: number of records.
+        epsilon: Target epsilon; of a preset, that of the preset.
+        delta: Its delta; of a preset, that of the preset.
+        row_norm: For a linear model: the public norm of its rows; else it is a network.
+        data_dir: Folder of the data files.
+        json: Print JSON.
+    """
     from tacit.training import recommend
 
     model: Any = parameters

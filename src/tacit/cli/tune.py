@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from tacit import check
-from tacit.cli.console import (
-    DataDir,
-    Json,
-    NoBudget,
-    ShowValues,
-    TrustResumed,
-    interruptible,
-    presets,
-    progress_bars,
-    screen,
-)
+from tacit.cli.console import interruptible, progress_bars, screen
 from tacit.serialization import json_text, toml_table
 
 if TYPE_CHECKING:
@@ -32,49 +20,55 @@ _BEGUN = (
 
 
 def tune_command(
-    preset: Annotated[
-        str | None,
-        typer.Argument(
-            help="A preset (adult, har, mnist, ...) or CONFIG.toml; none with --resume.", autocompletion=presets
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Resume the stopped search in this folder.", metavar="RUN")
-    ] = None,
-    trials: Annotated[float, typer.Option(help="Mean number of trials, above 1; the number itself stays secret.")] = 20,
-    epsilon: Annotated[float, typer.Option("--epsilon", "--total-epsilon", help="Of everything together.")] = 3.0,
-    delta: Annotated[float | None, typer.Option(help="Of everything together; the preset's by default.")] = None,
-    law: Annotated[str, typer.Option(help="logarithmic, geometric, poisson, or a shape in (-1, 1].")] = "logarithmic",
-    selection: Annotated[
-        str,
-        typer.Option(help="random_trials; exponential or permute_and_flip: exactly so many trials, and a choice."),
-    ] = "random_trials",
-    space: Annotated[
-        Path | None, typer.Option(help="TOML file with a list of values for each setting to search.")
-    ] = None,
-    propose: Annotated[
-        str | None,
-        typer.Option(
-            help="Optuna sampler that proposes the candidates before any record is read: random, qmc, tpe, gp, cmaes. "
-            "Ranges are those of --space, as {low = ..., high = ...}, or 1/2 to 4 times the preset's learning rate."
-        ),
-    ] = None,
-    proposals: Annotated[int, typer.Option(help="With --propose: number of candidates.")] = 32,
-    validation: Annotated[
-        str, typer.Option(help="private: a part of the training records; public: the test records, declared public.")
-    ] = "private",
-    validation_share: Annotated[float, typer.Option(help="Probability with which a record is set aside.")] = 0.1,
-    epochs: Annotated[float | None, typer.Option(help="Expected passes of each trial.")] = None,
-    unsafe_seed: Annotated[int | None, typer.Option(help="Repeatable search, not private.")] = None,
-    data_dir: DataDir = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the winner's run.")] = None,
-    trust_code: TrustResumed = False,
-    budget: Annotated[str | None, typer.Option(help="Data set of the registry that the search is charged to.")] = None,
-    no_budget: NoBudget = False,
-    show_values: ShowValues = False,
-    json: Json = False,
+    preset: str | None = None,
+    *,
+    resume: Path | None = None,
+    trials: float = 20,
+    epsilon: float = 3.0,
+    delta: float | None = None,
+    law: str = "logarithmic",
+    selection: str = "random_trials",
+    space: Path | None = None,
+    propose: str | None = None,
+    proposals: int = 32,
+    validation: str = "private",
+    validation_share: float = 0.1,
+    epochs: float | None = None,
+    unsafe_seed: int | None = None,
+    data_dir: Path | None = None,
+    out: Path | None = None,
+    trust_code: bool = False,
+    budget: str | None = None,
+    no_budget: bool = False,
+    show_values: bool = False,
+    json: bool = False,
 ) -> None:
-    """Train a preset with random settings a random number of times; keep the best, and nothing of the others."""
+    """Train a preset with random settings a random number of times; keep the best, and nothing of the others.
+
+    Args:
+        preset: A preset (adult, har, mnist, ...) or CONFIG.toml; none with --resume.
+        resume (RUN): Resume the stopped search in this folder.
+        trials: Mean number of trials, above 1; the number itself stays secret.
+        epsilon (--epsilon, --total-epsilon): Of everything together.
+        delta: Of everything together; the preset's by default.
+        law: logarithmic, geometric, poisson, or a shape in (-1, 1].
+        selection: random_trials; exponential or permute_and_flip: exactly so many trials, and a choice.
+        space: TOML file with a list of values for each setting to search.
+        propose: Optuna sampler that proposes the candidates before any record is read: random, qmc, tpe, gp, cmaes.
+            Ranges are those of --space, as {low = ..., high = ...}, or 1/2 to 4 times the preset's learning rate.
+        proposals: With --propose: number of candidates.
+        validation: private: a part of the training records; public: the test records, declared public.
+        validation_share: Probability with which a record is set aside.
+        epochs: Expected passes of each trial.
+        unsafe_seed: Repeatable search, not private.
+        out: Folder of the winner's run.
+        trust_code: With --resume: run the model's own code that RUN names.
+        budget: Data set of the registry that the search is charged to.
+        data_dir: Folder of the data files.
+        no_budget: Charge no registry: across runs the number is only claimed.
+        show_values: Error messages may quote values of the data.
+        json: Print JSON.
+    """
     print(_BEGUN.format(search=resume or preset), file=sys.stderr, flush=True)  # Before slow imports.
     from tacit.cli.budget import charged_name
     from tacit.runs import read_config
@@ -132,7 +126,6 @@ def _show(tuned: Tuned) -> None:
     from tacit.cli.budget import total_sentence
     from tacit.reports import account_table
     from tacit.standing import downward, upward
-    from tacit.tuning import RandomTrials
 
     console, card, search, at = screen(), tuned.run.card, tuned.search, tuned.target.delta
     total = tuned.tradeoff.epsilon(at)
@@ -146,11 +139,7 @@ def _show(tuned: Tuned) -> None:
         f"attack reaches {downward(total.interval[0], 5)}. Noise multiplier {upward(search.noise_multiplier, 5)} in "
         "each trial."
     )
-    if isinstance(search, RandomTrials):
-        told = f"{search.law}; exactly one with probability {search.law.once:.2f}. Their number stays secret."
-    else:
-        told = f"{search.told['trials']}, all of them paid for; the winner by {search.told['selection']}."
-    console.print(f"Trials: {told}")
+    console.print(f"Trials: {search}")
     console.print(account_table(tuned.run.account, card.ledger))
     console.print(total_sentence(tuned.run.budget), soft_wrap=True)
     console.print(f"Card: {tuned.run.folder / 'card.html'}", soft_wrap=True)

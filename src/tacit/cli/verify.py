@@ -5,45 +5,48 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from tacit.cli.console import REFUTED, Json, screen
+from tacit.cli.console import REFUTED, screen
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_trainer = partial(typer.Option, rich_help_panel="Replay of a trainer")
-
 
 def verify_command(
-    path: Annotated[
-        Path | None,
-        typer.Argument(help="Folder of a run, a ledger.json, SPEC.json or card.json.", metavar="[RUN|SPEC]"),
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="The epsilon that is claimed for SPEC.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Its delta.")] = None,
-    trainer: Annotated[
-        str | None,
-        _trainer(
-            help="Replay this trainer on constructed neighbours instead. Its code runs: name only what you trust.",
-            metavar="MODULE:FUNCTION",
-        ),
-    ] = None,
-    noise_multiplier: Annotated[float, _trainer(help="With --trainer: the claimed noise multiplier.")] = 1.1,
-    sample_rate: Annotated[float, _trainer(help="With --trainer: the claimed rate of Poisson sampling.")] = 0.05,
-    clip_norm: Annotated[float, _trainer(help="With --trainer: the claimed clipping norm.")] = 1.0,
-    relation: Annotated[str, _trainer(help="With --trainer: the claimed relation.")] = "add_remove",
-    json: Json = False,
+    path: Path | None = None,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    trainer: str | None = None,
+    noise_multiplier: float = 1.1,
+    sample_rate: float = 0.05,
+    clip_norm: float = 1.0,
+    relation: str = "add_remove",
+    json: bool = False,
 ) -> None:
     """Say where RUN came from, whether the claim of SPEC or a card holds, or whether a trainer does what is claimed.
 
     Exit code 3 where a file was changed, a claim is refuted or a trainer does otherwise, 0 otherwise.
+
+    Args:
+        path ([RUN|SPEC]): Folder of a run, a ledger.json, SPEC.json or card.json.
+        epsilon: The epsilon that is claimed for SPEC.
+        delta: Its delta.
+        json: Print JSON.
+
+    Replay of a trainer:
+        trainer (MODULE:FUNCTION): Replay this trainer on constructed neighbours instead. Its code runs: name only
+            what you trust.
+        noise_multiplier: With --trainer: the claimed noise multiplier.
+        sample_rate: With --trainer: the claimed rate of Poisson sampling.
+        clip_norm: With --trainer: the claimed clipping norm.
+        relation: With --trainer: the claimed relation.
     """
     if (path is None) == (trainer is None):
         raise InvalidInput("SPEC must be given, or --trainer instead; got both or neither. Name one of them.")
@@ -174,18 +177,22 @@ def _print_files(told: dict[str, str], found: dict[str, object], *, json: bool) 
 
 
 def doctor_command(
-    model: Annotated[str, typer.Argument(help="The model, as package.module:Class or file.py:Class.")],
-    fix: Annotated[bool, typer.Option("--fix", help="Print the repaired model and the code that repairs it.")] = False,
-    input_shape: Annotated[
-        str | None,
-        typer.Option(help="Shape of one example, e.g. 3,32,32. With it, the model is also tested numerically."),
-    ] = None,
-    vocabulary: Annotated[
-        int | None, typer.Option(help="Size of the vocabulary, for inputs that are integers below it.")
-    ] = None,
-    json: Json = False,
+    model: str,
+    *,
+    fix: bool = False,
+    input_shape: str | None = None,
+    vocabulary: int | None = None,
+    json: bool = False,
 ) -> None:
-    """Find layers that mix the examples of a batch or keep private data, with the fix; exit code 2 if there are any."""
+    """Find layers that mix the examples of a batch or keep private data, with the fix; exit code 2 if there are any.
+
+    Args:
+        model: The model, as package.module:Class or file.py:Class.
+        fix: Print the repaired model and the code that repairs it.
+        input_shape: Shape of one example, e.g. 3,32,32. With it, the model is also tested numerically.
+        vocabulary: Size of the vocabulary, for inputs that are integers below it.
+        json: Print JSON.
+    """
     from tacit import gradients
     from tacit.models import module_at
 

@@ -9,8 +9,7 @@ The parts of a search's records: those that trials train on, score on, and set a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -117,22 +116,24 @@ SELECTIONS = (RANDOM_TRIALS, *discrete.METHODS)
 
 
 @dataclass(frozen=True)
-class Search(ABC):
-    """A search that is planned.
+class Search:
+    """A search that is planned: its arguments, and the noise that their total allows.
 
     Attributes:
-        space: of the settings.
+        asked: the arguments.
         rate: largest sampling rate of a setting.
         steps: largest number of steps of a setting.
         noise_multiplier: of every trial.
         held: what a trial tells of its holdout; None without [validation].
+        score_cost: standard deviation of a score in records, or epsilon of the choice; None for public scores.
     """
 
-    space: Space | Candidates
+    asked: Asked
     rate: float
     steps: int
     noise_multiplier: float
     held: TrialHoldout | None
+    score_cost: float | None
 
     @property
     def training(self) -> Mechanism:
@@ -140,89 +141,36 @@ class Search(ABC):
         return Gaussian(self.noise_multiplier).poisson(self.rate) * self.steps
 
     @property
-    @abstractmethod
     def mechanism(self) -> Mechanism:
-        """The whole search."""
+        """The whole search: trainings, and of other records what they tell of their holdout, and the scores.
 
-    @property
-    @abstractmethod
-    def private(self) -> bool:
-        """Whether scores are computed on private records."""
-
-    @property
-    @abstractmethod
-    def told(self) -> dict[str, float | str]:
-        """What the card says of it."""
-
-    @property
-    def _told_of_holdout(self) -> dict[str, float | str]:
-        return {} if self.held is None else self.held.in_words
-
-
-@dataclass(frozen=True)
-class RandomTrials(Search):
-    """The best of a secret number of trials (`mechanisms.Selection`).
-
-    Attributes:
-        law: of the number of trials.
-        score_noise: standard deviation of a score in records; None for public validation data.
-    """
-
-    law: TrialLaw
-    score_noise: float | None
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """The best of trials, each a training, and of other records what it tells of its holdout and a noisy score."""
-        branches = [self.training]
-        branches += [] if self.held is None else [self.held.mechanism]
-        branches += [] if self.score_noise is None else [DiscreteGaussian(self.score_noise)]
-        return Selection.of(branches[0] if len(branches) == 1 else Parallel.of(*branches), law=self.law)
-
-    @property
-    def private(self) -> bool:
-        """Whether scores have noise."""
-        return self.score_noise is not None
+        The best of a secret number of trials is a `mechanisms.Selection`; a fixed number of them is paid for whole, and
+        so is the choice among them.
+        """
+        trials, cost = self.asked.trials, self.score_cost
+        trial = [self.training, *(() if self.held is None else (self.held.mechanism,))]
+        if isinstance(trials, int):
+            assert cost is not None
+            return Parallel.of(*(each * trials for each in trial), choice_mechanism(cost, method=self.asked.selection))
+        trial += [] if cost is None else [DiscreteGaussian(cost)]
+        return Selection.of(trial[0] if len(trial) == 1 else Parallel.of(*trial), law=trials)
 
     @property
     def told(self) -> dict[str, float | str]:
-        """Law, and noise of the scores."""
-        told: dict[str, float | str] = {"law of trials": str(self.law), "P(one trial)": round(self.law.once, 3)}
-        told |= {"score_noise": self.score_noise} if self.score_noise is not None else {}
-        return told | self._told_of_holdout
+        """What the card says of it: law or number of trials, and the noise of scores or the choice."""
+        trials, cost = self.asked.trials, self.score_cost
+        if isinstance(trials, int):
+            told: dict[str, Any] = {"trials": trials, "selection": self.asked.selection, "choice_epsilon": cost}
+        else:
+            told = {"law of trials": str(trials), "P(one trial)": round(trials.once, 3)}
+            told |= {} if cost is None else {"score_noise": cost}
+        return told | ({} if self.held is None else self.held.in_words)
 
-
-@dataclass(frozen=True)
-class FixedTrials(Search):
-    """A fixed number of trainings, all of them paid for, and one private choice on other records.
-
-    Attributes:
-        trials: number of trainings.
-        method: "exponential" or "permute_and_flip".
-        choice_epsilon: of the choice.
-    """
-
-    trials: int
-    method: str
-    choice_epsilon: float
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """All trainings for a record that is trained on, the choice for one that is set aside."""
-        held = [] if self.held is None else [self.held.mechanism * self.trials]
-        choice = choice_mechanism(self.choice_epsilon, method=self.method)
-        return Parallel.of(self.training * self.trials, *held, choice)
-
-    @property
-    def private(self) -> bool:
-        """Return True: a choice on public records needs no mechanism."""
-        return True
-
-    @property
-    def told(self) -> dict[str, float | str]:
-        """Number of trials, and the choice."""
-        told = {"trials": self.trials, "selection": self.method, "choice_epsilon": self.choice_epsilon}
-        return told | self._told_of_holdout
+    def __str__(self) -> str:
+        trials = self.asked.trials
+        if isinstance(trials, int):
+            return f"{trials}, all of them paid for; the winner by {self.asked.selection}."
+        return f"{trials}; exactly one with probability {trials.once:.2f}. Their number stays secret."
 
 
 @dataclass(frozen=True)
@@ -240,20 +188,20 @@ class Parts:
     held: Dataset | None
 
     @classmethod
-    def of(cls, dataset: Dataset, *, public: bool, aside: np.ndarray, held: np.ndarray | None) -> Parts:
+    def of(cls, dataset: Dataset, *, public: bool, aside: Sequence[int], held: Sequence[int] | None) -> Parts:
         """The parts of `dataset`: scores on its public test records, or on those `aside`.
 
         Args:
             dataset: with all training records.
             public: whether scores are computed on the test records.
-            aside: for scores, bool (rows,).
-            held: for the holdout, bool (rows,), none of those aside.
+            aside: rows for scores.
+            held: rows for the holdout, none of those aside.
         """
-        private = dataset.x_train[aside], dataset.y_train[aside]
+        rows = np.arange(len(dataset.y_train))
+        private = dataset.x_train[list(aside)], dataset.y_train[list(aside)]
         scored = (dataset.x_test, dataset.y_test) if public else private
-        if held is None:
-            return cls(dataset.without(aside), scored, None)
-        return cls(dataset.without(aside | held), scored, dataset.without(~held))
+        training = dataset.without(np.isin(rows, [*aside, *(held or ())]))
+        return cls(training, scored, None if held is None else dataset.without(~np.isin(rows, held)))
 
     def right(self, predict: Predict) -> int:
         """How many of the scored records are classified right; one record changes it by at most 1."""
@@ -294,6 +242,11 @@ class Asked:
             raise check.fail("selection", f"{RANDOM_TRIALS} with public validation data", self.selection)
 
     @property
+    def is_choice(self) -> bool:
+        """Whether a fixed number of trials is made, and a private choice among them."""
+        return isinstance(self.trials, int)
+
+    @property
     def private(self) -> bool:
         """Whether scores are computed on records set aside."""
         return self.validation == "private"
@@ -330,33 +283,30 @@ class Asked:
         noise = solved("noise_multiplier", lambda each: whole(Gaussian(each).poisson(rate) * steps))
         if isinstance(law, int):
             inverse = solved("1 / choice_epsilon", lambda each: choice_mechanism(1 / each, method=self.selection))
-            return FixedTrials(space, rate, steps, noise, held, law, self.selection, 1 / inverse)
+            return Search(self, rate, steps, noise, held, 1 / inverse)
         score = solved("score_noise", lambda each: whole(DiscreteGaussian(each))) if self.private else None
-        return RandomTrials(space, rate, steps, noise, held, law, score)
+        return Search(self, rate, steps, noise, held, score)
 
-    def draw_aside(self, records: int, stream: Stream) -> np.ndarray:
-        """Which records are set aside, each by a coin of its own, shape (records,)."""
-        if not self.private:
-            return np.zeros(records, dtype=bool)
-        aside = stream.uniform(records) < self.validation_share
-        if not aside.any() or aside.all():
-            rule = "one that leaves records for training and for scores"
-            raise check.fail("validation_share", rule, self.validation_share)
-        return aside
+    def draw_parts(self, records: int, stream: Stream) -> tuple[list[int], list[int] | None]:
+        """Rows set aside for scores, and those of the others that are the holdout of every trial; None without one.
 
-    def draw_held(self, aside: np.ndarray, stream: Stream) -> np.ndarray | None:
-        """Which of the records that are not `aside` are the holdout of every trial, each by a coin; None without one.
+        Each record goes there by a coin of its own.
 
         Raises:
-            InvalidInput: one of the two parts is empty.
+            InvalidInput: a part, or what is left for training, is empty.
         """
-        if not self.holdout.given:
-            return None
-        held = ~aside & (stream.uniform(len(aside)) < self.holdout.share)
-        if not held.any() or (held | aside).all():
-            rule = "one that leaves records for training and for the holdout"
-            raise check.fail("share of [validation]", rule, self.holdout.share)
-        return held
+        aside, held = np.zeros(records, dtype=bool), None
+        if self.private:
+            aside = stream.uniform(records) < self.validation_share
+            if not aside.any() or aside.all():
+                rule = "one that leaves records for training and for scores"
+                raise check.fail("validation_share", rule, self.validation_share)
+        if self.holdout.given:
+            held = ~aside & (stream.uniform(records) < self.holdout.share)
+            if not held.any() or (held | aside).all():
+                rule = "one that leaves records for training and for the holdout"
+                raise check.fail("share of [validation]", rule, self.holdout.share)
+        return np.flatnonzero(aside).tolist(), None if held is None else np.flatnonzero(held).tolist()
 
     def draw_trials(self, stream: Stream) -> int:
         """How many trials are made."""

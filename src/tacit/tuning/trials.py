@@ -8,12 +8,11 @@ learn what a search keeps secret, so without a key it is not written, and the se
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -21,7 +20,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from tacit import check
-from tacit.accounting import Ledger
 from tacit.data import Dataset
 from tacit.mechanisms import NegativeBinomial, PoissonTrials, TrialLaw
 from tacit.noise import SeededStream, Stream
@@ -29,7 +27,6 @@ from tacit.noise.discrete import poisson, truncated_negative_binomial, uniform_i
 from tacit.runs.run_signature import SEARCH
 from tacit.serialization import write_bytes
 from tacit.signing import Sealed, latest_place, new_id, raise_count, seal, unseal
-from tacit.standing import Standing
 
 Result = TypeVar("Result")
 HIDDEN = "The number of trials, and the time that they took, are not observed by those who see the result."
@@ -133,42 +130,44 @@ _KIND = "search"
 
 @dataclass
 class Trial:
-    """A trial that may still win.
+    """A trial that may still win, in plain values.
 
     Attributes:
         settings: as drawn.
         trained: what a card says of it (`runs.resumption.trained_table`).
-        ledger: of its own steps.
-        model: content of its model file.
+        ledger: SPEC of its own steps.
+        model: content of its model file, in base64.
     """
 
     settings: dict[str, Any]
     trained: dict[str, Any]
-    ledger: Ledger
-    model: bytes
+    ledger: dict[str, Any]
+    model: str
 
 
 @dataclass
 class SearchState:
-    """All of a search that a process which goes on with it must know.
+    """All of a search that a process which goes on with it must know, in plain values.
 
     Attributes:
         arguments: of the call of `tune`, public.
         records: SHA-256 of the training records.
-        aside: which of them are set aside for scores, shape (rows,).
+        aside: rows of them that are set aside for scores.
         standings: between two trials.
+        held: rows of the others that are the holdout of every trial; None without one.
         unsafe: switches of any trial, with the standing that they leave.
         missing: facts that any trial lacked, by name.
-        held: which of the others are the holdout of every trial, shape (rows,); None without one.
+        stream: position of a seeded stream; None for the secure one.
     """
 
     arguments: dict[str, Any]
     records: str
-    aside: np.ndarray
+    aside: list[int]
     standings: Standings[Trial]
-    unsafe: dict[str, Standing] = field(default_factory=dict)
+    held: list[int] | None = None
+    unsafe: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
-    held: np.ndarray | None = None
+    stream: Any = None
 
 
 class SearchFile:
@@ -186,9 +185,9 @@ class SearchFile:
     def save(self, state: SearchState) -> None:
         """Seal `state` in the place of what was there; earlier versions are refused from then on."""
         self._count += 1
-        position = self._stream.state() if isinstance(self._stream, SeededStream) else None
-        content = json.dumps(_table(state) | {"stream": position}).encode()
-        sealed = seal(_KIND, content, id=self._id, count=self._count)
+        if isinstance(self._stream, SeededStream):
+            state.stream = self._stream.state()
+        sealed = seal(_KIND, json.dumps(asdict(state)).encode(), id=self._id, count=self._count)
         if sealed is not None:
             write_bytes(self._path, sealed)
             raise_count(self._id, self._count, self._path)
@@ -199,11 +198,10 @@ class SearchFile:
         Raises:
             InvalidInput: as `stopped_state`.
         """
-        found, table = _opened(self._path)
+        found, state = _opened(self._path)
         self._id, self._count = found.id, found.count
-        if isinstance(self._stream, SeededStream) and table["stream"] is not None:
-            self._stream.restore(table["stream"])
-        state = _state(table)
+        if isinstance(self._stream, SeededStream) and state.stream is not None:
+            self._stream.restore(state.stream)
         self.save(state)
         return state
 
@@ -215,7 +213,7 @@ def stopped_state(folder: Path) -> SearchState:
         InvalidInput: there is no such search, its file was changed, an earlier version of it was put back, or it went
             on in another folder.
     """
-    return _state(_opened(folder / SEARCH)[1])
+    return _opened(folder / SEARCH)[1]
 
 
 def digest_of(dataset: Dataset) -> str:
@@ -226,7 +224,7 @@ def digest_of(dataset: Dataset) -> str:
     return digest.hexdigest()
 
 
-def _opened(path: Path) -> tuple[Sealed, dict[str, Any]]:
+def _opened(path: Path) -> tuple[Sealed, SearchState]:
     try:
         sealed = path.read_bytes()
     except OSError:
@@ -236,49 +234,8 @@ def _opened(path: Path) -> tuple[Sealed, dict[str, Any]]:
     found = unseal(_KIND, sealed)
     if latest_place(found.id) not in ("", str(path.resolve())):
         raise check.fail("RUN", "the folder in which the search ran last", str(path.parent))
-    return found, json.loads(found.content)
-
-
-def _table(state: SearchState) -> dict[str, Any]:
-    standings = state.standings
-    return {
-        "arguments": state.arguments,
-        "records": state.records,
-        "rows": len(state.aside),
-        "aside": _text(np.packbits(state.aside).tobytes()),
-        "held": None if state.held is None else _text(np.packbits(state.held).tobytes()),
-        "trials": standings.trials,
-        "done": standings.done,
-        "tied": standings.tied,
-        "kept": [_row(score, trial) for score, trial in standings.kept],
-        "unsafe": {switch: standing.value for switch, standing in state.unsafe.items()},
-        "missing": state.missing,
-    }
-
-
-def _row(score: float, trial: Trial) -> dict[str, Any]:
-    plain = {"settings": trial.settings, "trained": trial.trained, "ledger": trial.ledger.spec()}
-    return plain | {"score": score, "model": _text(trial.model)}
-
-
-def _state(table: Mapping[str, Any]) -> SearchState:
-    kept = [(float(row["score"]), _trial(row)) for row in table["kept"]]
-    standings = Standings(table["trials"], table["done"], kept, table["tied"])
-    unsafe = {switch: Standing(value) for switch, value in table["unsafe"].items()}
-    # A search of an earlier version has no holdout.
-    held = None if table.get("held") is None else _rows(table["held"], table["rows"])
-    aside = _rows(table["aside"], table["rows"])
-    return SearchState(table["arguments"], table["records"], aside, standings, unsafe, table["missing"], held)
-
-
-def _rows(text: str, rows: int) -> np.ndarray:
-    return np.unpackbits(np.frombuffer(base64.b64decode(text), np.uint8), count=rows).astype(bool)
-
-
-def _trial(row: Mapping[str, Any]) -> Trial:
-    ledger = Ledger.from_spec(row["ledger"])
-    return Trial(row["settings"], row["trained"], ledger, base64.b64decode(row["model"]))
-
-
-def _text(content: bytes) -> str:
-    return base64.b64encode(content).decode()
+    state = SearchState(**json.loads(found.content))
+    standings: Any = state.standings
+    kept = [(score, Trial(**trial)) for score, trial in standings["kept"]]
+    state.standings = Standings(**standings | {"kept": kept})
+    return found, state

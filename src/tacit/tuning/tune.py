@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -36,7 +37,7 @@ from tacit.serialization import tuples, write_bytes
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon, TradeOff
 from tacit.training.holdout import OWN_COIN as HELD_BY_COIN
-from tacit.tuning.plan import RANDOM_TRIALS, Asked, FixedTrials, Parts, RandomTrials, Search
+from tacit.tuning.plan import RANDOM_TRIALS, Asked, Parts, Search
 from tacit.tuning.space import Candidates, space_of
 from tacit.tuning.trials import (
     HIDDEN,
@@ -133,10 +134,9 @@ def tune(
     charged = RunBudget.find(config, budget, lambda records: asked.whole(config, records))
     dataset = _data(config, charged, data_dir, on_progress)
     stream = stream_of(config) or SecureStream()
-    aside = asked.draw_aside(len(dataset.y_train), stream)
-    held = asked.draw_held(aside, stream)
-    trials_drawn = Standings(asked.draw_trials(stream))
-    state = SearchState(asked.table(), digest_of(dataset), aside, trials_drawn, held=held)
+    aside, held = asked.draw_parts(len(dataset.y_train), stream)
+    standings = Standings(asked.draw_trials(stream))
+    state = SearchState(asked.table(), digest_of(dataset), aside, standings, held)
     given = {"charged": charged, "data_dir": data_dir, "out": out, "on_progress": on_progress}
     return _run(asked, state, config, dataset, stream, **given)
 
@@ -234,10 +234,7 @@ INTERRUPTED = "The search was interrupted for reasons that followed neither the 
 """The assumption behind a search that went on after it was stopped: the trial at work is lost, and made anew."""
 _TRIAL = "trial-"
 """How the folder of the trial at work begins; one that was killed left no weights in it."""
-_NOTES = {
-    RandomTrials: "tuning: the best of a secret number of trials",
-    FixedTrials: "tuning: all trials, and a private choice",
-}
+_RANDOM, _FIXED = "tuning: the best of a secret number of trials", "tuning: all trials, and a private choice"
 
 
 class SearchMethod(Method[Any]):
@@ -280,16 +277,16 @@ class SearchMethod(Method[Any]):
         # that goes on finds both there.
         job.write_ahead((self._search.mechanism, 1))
         for part, steps in self._search.mechanism.parts():
-            ledger.add(part, steps, _NOTES[type(self._search)])
+            ledger.add(part, steps, _FIXED if self._search.asked.is_choice else _RANDOM)
         ledger.save(job.folder / "ledger.json")
         job.sign()
         job.on_progress("tuning", 0, 1)
         winner = self._winner(job, kept)
         job.on_progress("tuning", 1, 1)
         # Checks of facts are counted: those of the winner alone, since their sum would tell how many trials ran.
-        ledger.absorb_marks(winner.ledger)
+        ledger.absorb_marks(Ledger.from_spec(winner.ledger))
         self._mark(ledger)
-        write_bytes(job.folder / MODEL, winner.model)
+        write_bytes(job.folder / MODEL, b64decode(winner.model))
         self.settings_drawn = tuples(winner.settings)
         config = replace(self._config_of_trials(job), **self.settings_drawn)
         trained = trained_from(winner.trained, method_of(config).load(replace(job, config=config)))
@@ -304,30 +301,27 @@ class SearchMethod(Method[Any]):
         return method_of(job.config).load(job)
 
     def _assumptions(self, resumed: bool) -> list[str]:
-        hidden = [HIDDEN] if isinstance(self._search, RandomTrials) else []
-        held = [] if self._parts.held is None else [HELD_BY_COIN]
-        return [*hidden, OWN_COIN if self._search.private else PUBLIC, *held, *([INTERRUPTED] if resumed else [])]
+        asked, held = self._search.asked, [] if self._parts.held is None else [HELD_BY_COIN]
+        hidden = [] if asked.is_choice else [HIDDEN]
+        return [*hidden, OWN_COIN if asked.private else PUBLIC, *held, *([INTERRUPTED] if resumed else [])]
 
     def _winner(self, job: Job, kept: SearchFile) -> Trial:
-        search, standings = self._search, self._state.standings
+        standings, asked, cost = self._state.standings, self._search.asked, self._search.score_cost
 
         def save() -> None:
             kept.save(self._state)
 
-        if isinstance(search, FixedTrials):
-            return chosen_trial(standings, lambda: self._trial(job), self._choose(job, search), save)
+        def chosen(counts: list[float]) -> int:
+            assert cost is not None
+            scores, relation = Scores(np.array(counts), 1.0, monotone=True), job.ledger.relation
+            return choose(scores, cost, self._stream, relation=relation, method=asked.selection)
+
+        if asked.is_choice:
+            return chosen_trial(standings, lambda: self._trial(job), chosen, save)
         best = best_trial(standings, self._stream, lambda: self._trial(job), save)
         if best is None:
             raise check.fail("law", "one that makes at least one trial", "Poisson without a trial", "Its cost counts.")
         return best
-
-    def _choose(self, job: Job, search: FixedTrials) -> Any:
-        def chosen(counts: list[float]) -> int:
-            scores = Scores(np.array(counts), 1.0, monotone=True)
-            relation = job.ledger.relation
-            return choose(scores, search.choice_epsilon, self._stream, relation=relation, method=search.method)
-
-        return chosen
 
     def _config_of_trials(self, job: Job) -> Config:
         config, held = job.config, self._search.held
@@ -339,7 +333,7 @@ class SearchMethod(Method[Any]):
 
     def _trial(self, job: Job) -> tuple[float, Trial]:
         """Train with one setting, and score it; nothing of it is left but what is returned."""
-        settings = self._search.space.draw(self._stream)
+        settings = self._search.asked.space.draw(self._stream)
         seed = None if self._stream.secure else int(self._stream.bits(1)[0] >> np.uint64(33))
         config = replace(self._config_of_trials(job), unsafe_seed=seed, **settings)
         ledger = Ledger(relation=job.ledger.relation)
@@ -351,15 +345,15 @@ class SearchMethod(Method[Any]):
             method = method_of(config)
             method.check(alone)
             trained = method.train(alone)
-            model = (Path(place) / MODEL).read_bytes()
+            model = b64encode((Path(place) / MODEL).read_bytes()).decode()
         self._check_cost(ledger)
-        self._state.unsafe |= dict.fromkeys(ledger.unsafe, ledger.standing)
+        self._state.unsafe |= dict.fromkeys(ledger.unsafe, ledger.standing.value)
         self._state.missing |= {fact.id: fact.says for fact in ledger.facts.assumed}
-        return self._score(trained.predict), Trial(settings, trained_table(trained), ledger, model)
+        return self._score(trained.predict), Trial(settings, trained_table(trained), ledger.spec(), model)
 
     def _score(self, predict: Predict) -> float:
         right = self._parts.right(predict)
-        noise = self._search.score_noise if isinstance(self._search, RandomTrials) else None
+        noise = None if self._search.asked.is_choice else self._search.score_cost
         return float(right if noise is None else right + discrete_gaussian(self._stream, Fraction(noise) ** 2))
 
     def _check_cost(self, ledger: Ledger) -> None:
@@ -383,6 +377,6 @@ class SearchMethod(Method[Any]):
     def _mark(self, ledger: Ledger) -> None:
         """Write into `ledger` what weakens the guarantee of any trial."""
         for switch, standing in self._state.unsafe.items():
-            ledger.mark_unsafe(switch, standing)
+            ledger.mark_unsafe(switch, Standing(standing))
         for name, says in self._state.missing.items():
             ledger.facts.missing(name, says)
