@@ -4,15 +4,15 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import fields
 
 import pytest
 import typer
 
 from tacit import __version__
 from tacit.cli import app, main
-from tacit.cli.train import with_set
+from tacit.cli.train import settings_of, with_set
 from tacit.runs.config import SECTIONS, Config
+from tacit.runs.settings import GradientSettings
 
 
 def test_version_is_printed(capsys):
@@ -91,12 +91,13 @@ def test_settings_are_listed_with_section_default_and_sentence(capsys):
     parts = re.split(r"\n\n\[(\w+)\]\n", "\n\n[top]\n" + capsys.readouterr().out + "\n")
     told = dict(zip(parts[1::2], parts[2::2], strict=True))
     for section, kind in [("top", Config), *SECTIONS.items()]:
-        for each in (each for each in fields(kind) if "help" in each.metadata):
+        assert settings_of(kind) or kind is GradientSettings
+        for each, text in settings_of(kind):
             default = each.default
             shown = ", ".join(map(str, default)) if isinstance(default, tuple) else default
             shown = {True: "yes", False: "no"}.get(shown, shown) if isinstance(default, bool) else shown
             stated = f"{each.name}" if default in (None, "") else f"{each.name} [default: {shown}]"
-            assert f"{stated}\n    {each.metadata['help']}\n" in told[section] + "\n", (section, each.name)
+            assert f"{stated}\n    {text}\n" in told[section] + "\n", (section, each.name)
 
 
 @pytest.mark.parametrize(

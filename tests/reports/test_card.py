@@ -13,7 +13,7 @@ from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian, Menu
 from tacit.relation import Relation
 from tacit.reports import Card, card_table, write_card
-from tacit.reports.exports import card_markdown
+from tacit.reports.card import card_markdown
 from tacit.standing import Standing
 from tacit.tradeoff import EpsilonCurve, GaussianCurve, TradeOff
 

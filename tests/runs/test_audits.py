@@ -12,11 +12,10 @@ from tacit.accounting import Ledger
 from tacit.cli import main
 from tacit.errors import Changed, InvalidInput
 from tacit.runs import audit_run, read_config, train
-from tacit.runs.audited_training import Training, training_of
-from tacit.runs.audits import attack_names, white_box
+from tacit.runs.audits import PrivilegedAttacks, attack_names, white_box
 from tacit.runs.builders import dataset_of
+from tacit.runs.canaries import Training, training_of
 from tacit.runs.open_run import open_run
-from tacit.runs.privileged_attacks import PrivilegedAttacks
 from tacit.training import release
 from tests.runs.reissued import reissue
 

@@ -221,7 +221,8 @@ def test_a_holdout_takes_no_scored_record_and_leaves_some_to_train_on():
     assert not set(aside) & set(held)
     parts = Parts.of(data, public=False, aside=aside, held=held)
     assert len(parts.training.y_train) == len(data.y_train) - len(aside) - len(held)
-    assert len(parts.scored[1]) == len(aside) and len(parts.held.y_train) == len(held)
+    assert len(parts.scored[1]) == len(aside)
+    assert len(parts.held.y_train) == len(held)
     with pytest.raises(InvalidInput, match="share"):
         asked.draw_parts(1, stream)
 

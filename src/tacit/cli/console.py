@@ -189,7 +189,7 @@ def declared(command: Callable[..., None]) -> Callable[..., None]:
     docstring, `Args:` or the heading of a group of options; in parentheses after its name may stand other flags than
     that name, and the word for its value.
     """
-    about, rows = _described(command.__doc__ or "")
+    about, rows = described(command.__doc__)
 
     def option(each: inspect.Parameter) -> inspect.Parameter:
         if each.name not in rows:  # Annotated by hand, as a setting with a flag is.
@@ -215,11 +215,16 @@ def declared(command: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def _described(text: str) -> tuple[str, dict[str, tuple[str, list[str], str]]]:
-    """What a docstring says before its first section, and of each parameter its section, names and help."""
+def described(text: str | None) -> tuple[str, dict[str, tuple[str, list[str], str]]]:
+    r"""What a docstring says before its first section, and of each name in a section the section, words and sentence.
+
+    Example:
+        >>> described("Do it.\n\nArgs:\n    out (FILE): To write.")
+        ('Do it.', {'out': ('Args', ['FILE'], 'To write.')})
+    """
     about, rows, section, name = [], dict[str, tuple[str, list[str], str]](), "", ""
-    for line in inspect.cleandoc(text).splitlines():
-        if re.fullmatch(r"\w.*:", line):
+    for line in inspect.cleandoc(text or "").splitlines():
+        if re.fullmatch(r"[A-Z][\w .-]*:", line):
             section = line[:-1]
         elif section and (row := _ROW.fullmatch(line)):
             name, names, said = row.groups(default="")

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import typer
 
 from tacit import check
-from tacit.cli.console import interruptible, progress_bars, screen
+from tacit.cli.console import described, interruptible, progress_bars, screen
 from tacit.runs.config import SECTIONS, Config
 from tacit.runs.settings import SHORT_FORMS
 from tacit.serialization import json_text, tuples
@@ -55,14 +55,17 @@ def all_settings() -> str:
     """Every setting with its default and its sentence, a line or two each, by section."""
     lines = []
     for section, kind in [("", Config), *SECTIONS.items()]:
-        lines += [f"\n[{section}]"] if section and _settings(kind) else []
-        for each in _settings(kind):
-            lines += [f"{each.name}{_default(each.default)}", f"    {each.metadata['help']}"]
+        told = settings_of(kind)
+        lines += [f"\n[{section}]"] if section and told else []
+        for each, text in told:
+            lines += [f"{each.name}{_default(each.default)}", f"    {text}"]
     return "\n".join(lines)
 
 
-def _settings(kind: type) -> list[Field[Any]]:
-    return [each for each in fields(kind) if "help" in each.metadata]
+def settings_of(kind: type) -> list[tuple[Field[Any], str]]:
+    """The settings of a section that its docstring, or that of its base, describes, each with its sentence."""
+    rows = {name: row[2] for base in kind.__mro__[:-1] for name, row in described(base.__doc__)[1].items()}
+    return [(each, rows[each.name]) for each in fields(kind) if each.name in rows]
 
 
 def _flags() -> Iterator[tuple[str, inspect.Parameter]]:
@@ -70,13 +73,12 @@ def _flags() -> Iterator[tuple[str, inspect.Parameter]]:
     for group, names in FLAGS.items():
         for name in names:
             kind, key = (SECTIONS[name], SHORT_FORMS[name]) if name in SECTIONS else (Config, name)
-            (each,) = [each for each in _settings(kind) if each.name == key]
+            ((each, text),) = [found for found in settings_of(kind) if found[0].name == key]
             flag, repeated = _type(get_type_hints(kind)[key])
-            text = each.metadata["help"].rstrip(".") + (" (repeatable)." if repeated else ".") + _default(each.default)
-            option = typer.Option(help=text, rich_help_panel=group)
-            given: dict[str, Any] = {"default": None, "annotation": Annotated[flag | None, option]}
+            text = text.rstrip(".") + (" (repeatable)." if repeated else ".") + _default(each.default)
+            hint: Any = Annotated[flag | None, typer.Option(help=text, rich_help_panel=group)]
             word = "attack" if name == "attacks" else name
-            yield name, inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, **given)
+            yield name, inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
 
 
 def with_set(flat: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit.reports.audit_page import audit_files, audit_table_of, write_audit
-    from tacit.reports.card import Card, card_table, coarse_seconds, write_card
-    from tacit.reports.exports import card_markdown
+    from tacit.reports.card import Card, card_markdown, card_table, coarse_seconds, write_card
     from tacit.reports.tables import account_table, audit_table, facts_table, plain_table, sweep_table
 
 __all__ = [
@@ -30,8 +29,7 @@ __all__ = [
 
 _HOMES = {
     "audit_page": ("audit_files", "audit_table_of", "write_audit"),
-    "card": ("Card", "card_table", "coarse_seconds", "write_card"),
-    "exports": ("card_markdown",),
+    "card": ("Card", "card_markdown", "card_table", "coarse_seconds", "write_card"),
     "tables": ("account_table", "audit_table", "facts_table", "plain_table", "sweep_table"),
 }
 

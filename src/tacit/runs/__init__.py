@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tacit.runs.audits import audit_run
     from tacit.runs.config import Config, TableConfig, config_from_table, preset_names, read_config, recipe_config
-    from tacit.runs.followers import follow, join, leave
     from tacit.runs.prediction import LoadedModel, load
-    from tacit.runs.run import Run, resume, train
+    from tacit.runs.run import Run, follow, join, leave, resume, train
     from tacit.runs.table_training import TrainedTable, train_table
 
 __all__ = [
@@ -37,9 +36,8 @@ __all__ = [
 _HOMES = {
     "audits": ("audit_run",),
     "config": ("Config", "TableConfig", "config_from_table", "preset_names", "read_config", "recipe_config"),
-    "followers": ("follow", "join", "leave"),
     "prediction": ("LoadedModel", "load"),
-    "run": ("Run", "resume", "train"),
+    "run": ("Run", "follow", "join", "leave", "resume", "train"),
     "table_training": ("TrainedTable", "train_table"),
 }
 

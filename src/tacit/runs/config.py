@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,15 @@ from tacit.relation import Relation
 from tacit.runs.settings import (
     LOOP_SETTINGS,
     METHOD_SETTINGS,
+    OPEN,
     SHORT_FORMS,
     STATEMENT_SETTINGS,
     TableConfig,
+    check_settings,
     known,
+    one_of,
     setting,
+    switch,
     table_config,
 )
 from tacit.serialization import toml_table
@@ -34,18 +39,8 @@ from tacit.tradeoff import Epsilon
 PRESETS = Path(__file__).parent / "presets"
 SECTIONS: dict[str, type] = LOOP_SETTINGS | STATEMENT_SETTINGS | METHOD_SETTINGS
 """Every section by name: those of the training loop, of the statement and of the methods."""
-CHOICES = {
-    "model": ("linear", "mlp", "convnet", "text", "recommender"),
-    "optimizer": ("sgd", "adam", "adam_bc", "adagrad"),
-    "learning_rate_schedule": ("constant", "linear", "cosine"),
-    "engine": ("auto", "eager", "recorded", "compiled"),
-    "precision": ("float32", "bfloat16"),
-}
-TEST_RECORDS = ("public", "private")
 CANARIES = "canaries"
 """The attack on canaries in the first steps of a run, in the same process."""
-_OPTIONAL_COUNTS = {"max_physical_batch_size": 1, "checkpoint_every": 1, "init_seed": 0, "unsafe_seed": 0}  # minima
-_MOST_EPOCHS = 1e9
 AUTO = "auto"
 _LOOPS = ("gradient", AUTO)  # methods that can train by the loop
 _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]{1,200}")
@@ -60,78 +55,101 @@ class Config:
     for the training loop, and one for each method that has settings of its own. `sections` holds those that were given,
     `section` gives any of them, `method_settings` the one of the chosen method. `class_weights` is a table of its own:
     class -> weight > 0 in the loss, 1 where none is given; a gradient is clipped after the weight.
+
+    Attributes:
+        dataset: A name that `tacit data` lists, "table" with a [table] section, or "images".
+        folder: Of data set "images": a folder of images by class.
+        image_size: Of such a folder: pixels of a side, from 8 to 64, to which images are brought.
+        image_channels: Of such a folder: 3 for colour, 1 for gray.
+        method: gradient (DP-SGD), input, objective, output, ticket, trees or vi; auto chooses between trees and
+            gradient.
+        model: linear, mlp, convnet, text, recommender, or yours as package.module:Class.
+        features: Public features of each record: scattering, patches (patches_as_they_are where mirror images mean
+            something else), both joined by +, words, or none.
+        zero_start: The last layer starts from zero.
+        average: Decay, in (0, 1), of an exponential mean of the weights over steps, which is released in their
+            place.
+        hidden: Width of an mlp's hidden layer.
+        count_padding: Of model text: padding counts in the mean, as in the paper's code.
+        optimizer: sgd, adam, adam_bc (free of the noise in its second moment) or adagrad.
+        learning_rate: Step size.
+        nonprivate_learning_rate: Step size of the same training without privacy, where no clipping keeps it from
+            diverging.
+        adam_floor: Of adam_bc: smallest second moment.
+        learning_rate_schedule: constant, or linear or cosine down to 0.
+        momentum: Momentum of sgd, in [0, 1).
+        batch_size: Expected size of a Poisson batch; sampling rate batch_size / n.
+        public_size: Declared number of records in place of n; without it n is public, and add_remove is stated as
+            zero_out.
+        epochs: Expected passes over the data; round(epochs * n / batch_size) steps.
+        engine: auto (recorded where that is safe and pays), eager, recorded or compiled.
+        precision: float32, or bfloat16 for the forward and backward pass.
+        checkpoint_every: Steps between checkpoints; an epoch by default.
+        max_physical_batch_size: Most records in memory at once; changes no result.
+        clip_norm: Bound on the norm of one record's gradient.
+        noise_multiplier: Noise std / clip_norm.
+        epsilon: Calibrate the noise to this epsilon instead, by pld at delta.
+        delta: delta of the guarantee, below 1/n.
+        relation: add_remove, replace_one or zero_out.
+        test_records: public or private; by default public for a published data set, private for an own table.
+        test_epsilon: What private test records pay for a test result with noise; 0 for none. By default the epsilon
+            of the training, and 0 in a run that a registry is charged for.
+        attacks: Attack to run: canaries in the first steps, or one on the model.
+        confidence: Of the attacks' bounds, in (0, 1).
+        init_seed: Public seed of the initial weights, which are data independent.
+        unsafe_seed: Seed sampling and noise: reproducible, not private.
+        unsafe_delta: Accept a delta of 1/n or more, at which publishing a record may be private.
+        unsafe_test_metrics: Results on private test records without noise, which no guarantee covers.
+        strict: Values read from private data unpaid are errors, not warnings.
     """
 
     name: str = "custom"
     chosen: str = ""  # which method "auto" stood for, and why
-    dataset: str = setting("digits", 'A name that `tacit data` lists, "table" with a [table] section, or "images".')
-    folder: str | None = setting(None, 'Of data set "images": a folder of images by class.')
-    image_size: int = setting(32, "Of such a folder: pixels of a side, from 8 to 64, to which images are brought.")
-    image_channels: int = setting(3, "Of such a folder: 3 for colour, 1 for gray.")
-    method: str = setting(
-        "gradient",
-        "gradient (DP-SGD), input, objective, output, ticket, trees or vi; auto chooses between trees and gradient.",
-    )
-    model: str = setting("linear", "linear, mlp, convnet, text, recommender, or yours as package.module:Class.")
-    features: str = setting(
-        "none",
-        "Public features of each record: scattering, patches (patches_as_they_are where mirror images mean something "
-        "else), both joined by +, words, or none.",
-    )
-    zero_start: bool = setting(False, "The last layer starts from zero.")
-    average: float | None = setting(
-        None, "Decay, in (0, 1), of an exponential mean of the weights over steps, which is released in their place."
-    )
-    hidden: tuple[int, ...] = setting((32,), "Width of an mlp's hidden layer.")
-    count_padding: bool = setting(False, "Of model text: padding counts in the mean, as in the paper's code.")
-    optimizer: str = setting("sgd", "sgd, adam, adam_bc (free of the noise in its second moment) or adagrad.")
-    learning_rate: float = setting(0.5, "Step size.")
-    nonprivate_learning_rate: float | None = setting(
-        None, "Step size of the same training without privacy, where no clipping keeps it from diverging."
-    )
-    adam_floor: float = setting(5e-8, "Of adam_bc: smallest second moment.")
-    learning_rate_schedule: str = setting("constant", "constant, or linear or cosine down to 0.")
-    momentum: float = setting(0.0, "Momentum of sgd, in [0, 1).")
-    batch_size: int = setting(128, "Expected size of a Poisson batch; sampling rate batch_size / n.")
-    public_size: int | None = setting(
-        None, "Declared number of records in place of n; without it n is public, and add_remove is stated as zero_out."
-    )
-    epochs: float = setting(20.0, "Expected passes over the data; round(epochs * n / batch_size) steps.")
-    engine: str = setting("auto", "auto (recorded where that is safe and pays), eager, recorded or compiled.")
-    precision: str = setting("float32", "float32, or bfloat16 for the forward and backward pass.")
-    checkpoint_every: int | None = setting(None, "Steps between checkpoints; an epoch by default.")
-    max_physical_batch_size: int | None = setting(None, "Most records in memory at once; changes no result.")
-    clip_norm: float = setting(1.0, "Bound on the norm of one record's gradient.")
-    noise_multiplier: float | None = setting(None, "Noise std / clip_norm.")
-    epsilon: float | None = setting(None, "Calibrate the noise to this epsilon instead, by pld at delta.")
-    delta: float = setting(1e-5, "delta of the guarantee, below 1/n.")
-    relation: str = setting("add_remove", "add_remove, replace_one or zero_out.")
-    test_records: str | None = setting(
-        None, "public or private; by default public for a published data set, private for an own table."
-    )
-    test_epsilon: float | None = setting(
-        None,
-        "What private test records pay for a test result with noise; 0 for none. By default the epsilon of the "
-        "training, and 0 in a run that a registry is charged for.",
-    )
-    attacks: tuple[str, ...] = setting(
-        (CANARIES, "loss_threshold"), "Attack to run: canaries in the first steps, or one on the model."
-    )
-    confidence: float = setting(0.95, "Of the attacks' bounds, in (0, 1).")
-    init_seed: int = setting(0, "Public seed of the initial weights, which are data independent.")
-    unsafe_seed: int | None = setting(None, "Seed sampling and noise: reproducible, not private.")
-    unsafe_delta: bool = setting(False, "Accept a delta of 1/n or more, at which publishing a record may be private.")
-    unsafe_test_metrics: bool = setting(
-        False, "Results on private test records without noise, which no guarantee covers."
-    )
-    strict: bool = setting(False, "Values read from private data unpaid are errors, not warnings.")
+    dataset: str = "digits"
+    folder: str | None = None
+    image_size: int = 32
+    image_channels: int = 3
+    method: str = "gradient"
+    model: str = "linear"
+    features: str = "none"
+    zero_start: bool = setting(False, switch)
+    average: float | None = setting(None, OPEN)
+    hidden: tuple[int, ...] = (32,)
+    count_padding: bool = setting(False, switch)
+    optimizer: str = setting("sgd", one_of("sgd", "adam", "adam_bc", "adagrad"))
+    learning_rate: float = setting(0.5, check.positive)
+    nonprivate_learning_rate: float | None = setting(None, check.positive)
+    adam_floor: float = setting(5e-8, check.positive)
+    learning_rate_schedule: str = setting("constant", one_of("constant", "linear", "cosine"))
+    momentum: float = setting(0.0, partial(check.real, low=0.0, high=1.0, open_high=True))
+    batch_size: int = setting(128, check.count)
+    public_size: int | None = None
+    epochs: float = setting(20.0, partial(check.real, low=0.0, open_low=True, high=1e9))
+    engine: str = setting("auto", one_of("auto", "eager", "recorded", "compiled"))
+    precision: str = setting("float32", one_of("float32", "bfloat16"))
+    checkpoint_every: int | None = setting(None, check.count)
+    max_physical_batch_size: int | None = setting(None, check.count)
+    clip_norm: float = setting(1.0, check.positive)
+    noise_multiplier: float | None = setting(None, check.positive)
+    epsilon: float | None = setting(None, check.positive)
+    delta: float = 1e-5
+    relation: str = "add_remove"
+    test_records: str | None = setting(None, one_of("public", "private"))
+    test_epsilon: float | None = setting(None, partial(check.real, low=0.0))
+    attacks: tuple[str, ...] = (CANARIES, "loss_threshold")
+    confidence: float = setting(0.95, OPEN)
+    init_seed: int = setting(0, partial(check.count, minimum=0))
+    unsafe_seed: int | None = setting(None, partial(check.count, minimum=0))
+    unsafe_delta: bool = setting(False, switch)
+    unsafe_test_metrics: bool = setting(False, switch)
+    strict: bool = setting(False, switch)
     table: TableConfig | None = None
     class_weights: Mapping[str, float] = field(default_factory=dict)
     sections: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_settings(self)
         self._check_choices()
-        self._check_numbers()
         if (self.noise_multiplier is None) == (self.epsilon is None):
             raise InvalidInput(
                 f"noise_multiplier must be given, or epsilon instead; got noise_multiplier={self.noise_multiplier} and "
@@ -154,12 +172,15 @@ class Config:
         if not _NAME.fullmatch(check.text("name", self.name)):
             raise check.fail("name", "a plain name without / and \\, since a folder is called by it", self.name)
         check.choice("method", self.method, METHOD_SETTINGS)
-        for name, options in CHOICES.items():
-            if name != "model" or not _OWN_MODEL.fullmatch(str(self.model)):
-                check.choice(name, getattr(self, name), options)
+        if not _OWN_MODEL.fullmatch(str(self.model)):
+            check.choice("model", self.model, ("linear", "mlp", "convnet", "text", "recommender"))
+        for name, weight in check.instance("class_weights", self.class_weights, Mapping, "a table").items():
+            check.positive(f"weight of class {name!r} of [class_weights]", weight)
         for name in ("hidden", "attacks"):
             if not isinstance(getattr(self, name), tuple):
                 raise check.fail(name, "a list", getattr(self, name))
+        for width in self.hidden:
+            check.count("hidden", width)
         for attack in self.attacks:
             check.choice("attack", attack, (CANARIES, *ATTACKS))
         if self.section("validation").type != "none" and self.method not in _LOOPS:
@@ -172,12 +193,10 @@ class Config:
             check.choice("features", part, ("scattering", "patches", "patches_as_they_are"))
         if self.average is not None and self.method not in _LOOPS:
             raise check.fail("method", "gradient with average", self.method)
-        for name in ("strict", "zero_start", "count_padding", "unsafe_delta", "unsafe_test_metrics"):
-            if not isinstance(getattr(self, name), bool):
-                raise check.fail(name, "true or false", getattr(self, name))
-        if self.test_records is not None:
-            check.choice("test_records", self.test_records, TEST_RECORDS)
         Relation.parse(self.relation)
+        check.delta(self.delta)
+        if self.epsilon is not None:
+            Epsilon(self.epsilon, self.delta)
 
     def _protect_users(self, user: str) -> None:
         """With a user column whole users are sampled; methods that protect records only are refused."""
@@ -190,31 +209,6 @@ class Config:
             object.__setattr__(self, "sections", {**self.sections, "sampling": users})
         elif given.type != "grouped_poisson" or given.users != user:
             raise check.fail("type of [sampling]", f"grouped_poisson with users = {user!r}", given.type, hint)
-
-    def _check_numbers(self) -> None:
-        for name, weight in check.instance("class_weights", self.class_weights, Mapping, "a table").items():
-            check.positive(f"weight of class {name!r} of [class_weights]", weight)
-        for width in self.hidden:
-            check.count("hidden", width)
-        for name in ("learning_rate", "clip_norm", "adam_floor"):
-            check.positive(name, getattr(self, name))
-        check.real("epochs", self.epochs, low=0.0, open_low=True, high=_MOST_EPOCHS)
-        for name in ("nonprivate_learning_rate", "noise_multiplier", "epsilon"):
-            if getattr(self, name) is not None:
-                check.positive(name, getattr(self, name))
-        if self.test_epsilon is not None:
-            check.real("test_epsilon", self.test_epsilon, low=0.0)
-        check.count("batch_size", self.batch_size)
-        for name, minimum in _OPTIONAL_COUNTS.items():
-            if getattr(self, name) is not None:
-                check.count(name, getattr(self, name), minimum=minimum)
-        if self.average is not None:
-            check.probability("average", self.average, open_low=True, open_high=True)
-        check.real("momentum", self.momentum, low=0.0, high=1.0, open_high=True)
-        check.delta(self.delta)
-        check.probability("confidence", self.confidence, open_low=True, open_high=True)
-        if self.epsilon is not None:
-            Epsilon(self.epsilon, self.delta)
 
     @property
     def execution(self) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""`train`: data -> private training -> every accountant -> attacks -> card, ledger and model in one folder."""
+"""`train`: data -> private training -> every accountant -> attacks -> card, ledger and model in one folder.
+
+A run on several processes: rank 0 runs `train`, the others follow its private training and write nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import distributed as dist
 
 from tacit import check
 from tacit.accounting import DECLARED_SIZE, PUBLIC_SIZE, Account, Ledger, account, unpaid
@@ -26,24 +30,25 @@ from tacit.noise import compiled
 from tacit.reports import Card, coarse_seconds, write_card
 from tacit.reports.words import least_epsilon
 from tacit.runs import held_out, run_signature
+from tacit.runs.audits import attack_model
 from tacit.runs.builders import dataset_of
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import calibration_of, constant_test, decision_metrics, measure_of, metric_on_test
 from tacit.runs.default_evidence import StepClock, canary_evidence, record_power
 from tacit.runs.features import featured
 from tacit.runs.folders import write_statement
-from tacit.runs.followers import join
 from tacit.runs.methods import Job, choose_method, method_of
 from tacit.runs.methods.base import Method, Predict, Progress
 from tacit.runs.open_run import check_texts, open_run
 from tacit.runs.prediction import write_preprocessing
-from tacit.runs.privileged_attacks import attack_model
 from tacit.runs.resumption import SavedLedger, keep_trained, trained_model
 from tacit.runs.run_budget import NONE, UNTRACKED, RunBudget, read_budget
+from tacit.runs.run_signature import CHECKPOINT
 from tacit.serialization import json_text, remove_parts, versions_of, write_text
 from tacit.signing import Origin
 from tacit.standing import Standing
 from tacit.training import save_model
+from tacit.training.ranks import check_one_process, world_size
 
 
 @dataclass(frozen=True)
@@ -393,3 +398,63 @@ def _versions() -> dict[str, str]:
     return versions_of("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn") | {
         "noise": compiled.engine()
     }
+
+
+def join(config: Config) -> int:
+    """The rank of this process among those that a launcher such as torchrun started; 0 where it is alone.
+
+    Initialises the process group (gloo) where no one has.
+
+    Args:
+        config: of the run; every rank has the same.
+
+    Raises:
+        InvalidInput: the method or the private validation of `config` is of one process only.
+        TrainingMisuse: there are several processes, and neither a process group nor torchrun that tells of it.
+
+    Example:
+        >>> join(Config(noise_multiplier=1.0))
+        0
+    """
+    if world_size() == 1:
+        return 0
+    if not method_of(config).trains_on_ranks:
+        raise check.fail("method", "gradient on several processes", config.method, "Start one process (WORLD_SIZE=1).")
+    if (kind := config.section("validation").type) != "none":
+        raise check.fail("validation", "none on several processes", kind, "Start one process (WORLD_SIZE=1).")
+    if not dist.is_initialized():
+        if not dist.is_torchelastic_launched():
+            check_one_process()
+        dist.init_process_group("gloo")
+    return dist.get_rank()
+
+
+def leave() -> None:
+    """End the process group of a run that is over, where there is one."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def follow(
+    config: Config,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    resumed: str | os.PathLike[str] | None = None,
+) -> None:
+    """Take part in the private training that rank 0 runs with the same `config`; call it on every other rank.
+
+    Nothing is written, charged or measured here; the ledger is a copy of rank 0's.
+
+    Args:
+        config: settings of the run, those of rank 0.
+        data_dir: folder of the original data files.
+        resumed: folder of the run that rank 0 goes on with; None for a new one.
+
+    Raises:
+        TrainingMisuse: ranks differ in data, model or plan.
+    """
+    folder = Path(resumed) if resumed is not None else Path(os.devnull)
+    dataset = featured(config, dataset_of(config, data_dir), folder)
+    kept = resumed is not None and (folder / CHECKPOINT).exists()
+    ledger = Ledger(relation=config.relation)
+    method_of(config).follow(Job(config, dataset, ledger, folder, resume=kept, checkpoints=kept))

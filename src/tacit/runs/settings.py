@@ -14,9 +14,10 @@ Settings of an own table: the [table] section of a configuration.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,10 +27,33 @@ from tacit.data.delimited import TableFormat, table_file
 from tacit.errors import InvalidInput, MissingData
 from tacit.serialization import tuples
 
+Rule = Callable[[str, Any], object]
+"""A check of `tacit.check`, called with the name of a setting and its value."""
+OPEN: Rule = partial(check.probability, open_low=True, open_high=True)
 
-def setting(default: Any, help: str) -> Any:
-    """A field with its `default` and its one line of `help`."""
-    return field(default=default, metadata={"help": help})
+
+def setting(default: Any, rule: Rule) -> Any:
+    """A field with its `default`, and the `rule` of every value but None; what it means says the class's docstring."""
+    return field(default=default, metadata={"rule": rule})
+
+
+def one_of(*options: str) -> Rule:
+    """The rule of a setting that is one of `options`."""
+    return lambda name, value: check.choice(name, value, options)
+
+
+def switch(name: str, value: Any) -> None:
+    """The rule of a setting that is true or false."""
+    if not isinstance(value, bool):
+        raise check.fail(name, "true or false", value)
+
+
+def check_settings(settings: Any, where: str = "") -> None:
+    """Raise `InvalidInput` for a value that breaks the rule of its setting; `where` follows the name in messages."""
+    for each in fields(settings):
+        rule, value = each.metadata.get("rule"), getattr(settings, each.name)
+        if rule is not None and value is not None:
+            rule(f"{each.name}{where}", value)
 
 
 def known(kind: type, given: Mapping[str, Any], *, where: str, required: Iterable[str] = ()) -> dict[str, Any]:
@@ -72,28 +96,45 @@ class _Section:
 
 @dataclass(frozen=True)
 class ClipSettings(_Section):
-    """The [clip] section: the kind of clipping, and the settings that only some kinds have."""
+    """The [clip] section: the kind of clipping, and the settings that only some kinds have.
 
-    type: str = setting("flat", "flat, per_layer, groups, automatic, adaptive or batch_mean.")
+    Attributes:
+        type: flat, per_layer, groups, automatic, adaptive or batch_mean.
+        quantile: Of adaptive: share of the records to be left unclipped.
+        learning_rate: Of adaptive: step size of the clipping norm.
+        count_noise: Of adaptive: noise of the count, in units of noise_multiplier.
+        stability: Of automatic: added to each gradient norm, so that small ones stay small.
+    """
+
+    type: str = "flat"
     bounds: Mapping[str, float] = field(default_factory=dict)
-    quantile: float | None = setting(None, "Of adaptive: share of the records to be left unclipped.")
-    learning_rate: float | None = setting(None, "Of adaptive: step size of the clipping norm.")
-    count_noise: float | None = setting(None, "Of adaptive: noise of the count, in units of noise_multiplier.")
-    stability: float | None = setting(None, "Of automatic: added to each gradient norm, so that small ones stay small.")
+    quantile: float | None = None
+    learning_rate: float | None = None
+    count_noise: float | None = None
+    stability: float | None = None
 
 
 @dataclass(frozen=True)
 class SamplingSettings(_Section):
-    """The [sampling] section: how batches are drawn, and thus what one privacy unit is."""
+    """The [sampling] section: how batches are drawn, and thus what one privacy unit is.
 
-    type: str = setting("poisson", f"{', '.join(SAMPLINGS[:-1])} or {SAMPLINGS[-1]}.")
-    cap: int | None = setting(None, "Of truncated_poisson: the largest batch.")
-    users: str | None = setting(None, "Of grouped_poisson: the feature that says which user a record belongs to.")
-    groups: int | None = setting(None, "Of the cyclic ones: groups that take turns; the bands of the noise by default.")
-    average: bool | None = setting(None, "Of grouped_poisson: the mean of a user's gradients instead of their sum.")
+    Attributes:
+        type: poisson, fixed_size, shuffled, truncated_poisson, grouped_poisson, random_allocation, balls_and_bins,
+            balanced_iteration, cyclic_poisson or cyclic_allocation.
+        cap: Of truncated_poisson: the largest batch.
+        users: Of grouped_poisson: the feature that says which user a record belongs to.
+        groups: Of the cyclic ones: groups that take turns; the bands of the noise by default.
+        average: Of grouped_poisson: the mean of a user's gradients instead of their sum.
+    """
+
+    type: str = setting("poisson", one_of(*SAMPLINGS))
+    cap: int | None = None
+    users: str | None = None
+    groups: int | None = None
+    average: bool | None = None
 
     def __post_init__(self) -> None:
-        check.choice("type of [sampling]", self.type, SAMPLINGS)
+        check_settings(self, " of [sampling]")
         kinds: dict[str, tuple[str, ...]] = {"truncated_poisson": ("cap",), "grouped_poisson": ("users", "average")}
         kinds |= dict.fromkeys(("cyclic_poisson", "cyclic_allocation"), ("groups",))
         own = kinds.get(self.type, ())
@@ -102,17 +143,25 @@ class SamplingSettings(_Section):
 
 @dataclass(frozen=True)
 class NoiseSettings(_Section):
-    """The [noise] section: correlation over the steps, or the schedule of noise_multiplier from the first step on."""
+    """The [noise] section: correlation over the steps, or the schedule of noise_multiplier from the first step on.
 
-    correlation: str = setting("independent", "independent, banded:B, banded:auto, blt:B, square_root or tree.")
-    type: str = setting("constant", "constant, exponential or step.")
-    end: float | None = setting(None, "Of exponential: the noise multiplier of the last step.")
-    factor: float | None = setting(None, "Of step: factor by which the noise multiplier changes.")
-    every: int | None = setting(None, "Of step: steps between two changes.")
+    Attributes:
+        correlation: independent, banded:B, banded:auto, blt:B, square_root or tree.
+        type: constant, exponential or step.
+        end: Of exponential: the noise multiplier of the last step.
+        factor: Of step: factor by which the noise multiplier changes.
+        every: Of step: steps between two changes.
+    """
+
+    correlation: str = setting("independent", check.text)
+    type: str = setting("constant", one_of(*NOISE_SHAPES))
+    end: float | None = None
+    factor: float | None = None
+    every: int | None = None
 
     def __post_init__(self) -> None:
-        check.text("correlation of [noise]", self.correlation)
-        own = NOISE_SHAPES[check.choice("type of [noise]", self.type, NOISE_SHAPES)]
+        check_settings(self, " of [noise]")
+        own = NOISE_SHAPES[self.type]
         _check_settings(self, "noise", own, required=set(own))
 
     def given(self) -> dict[str, Any]:
@@ -125,38 +174,34 @@ class ValidationSettings:
     """The [validation] section: records that no step trains on, to stop a run or to choose its weights by.
 
     Of method "gradient". The records set aside pay for what is told of them, in parallel with the training.
+
+    Attributes:
+        type: none, or private: a part of the training records.
+        epsilon: What is told of them costs them this; that of the run by default.
+        noise: Of noisy, instead of epsilon: standard deviation of each sum, in units.
+        share: Probability with which a record, or a user, is set aside, in (0, 1).
+        checkpoint: noisy: a score with noise after each epoch; exponential or permute_and_flip: only a choice.
+        patience: Of noisy: epochs without a better score after which the run ends.
+        best: Of noisy: end with the weights of the best epoch.
+        tolerance: Of a regression: the score is the share of predictions at most this far off.
+        error_bound: Of a regression: the score is the mean squared error, each one clipped to this.
     """
 
-    type: str = setting("none", "none, or private: a part of the training records.")
-    epsilon: float | None = setting(None, "What is told of them costs them this; that of the run by default.")
-    noise: float | None = setting(None, "Of noisy, instead of epsilon: standard deviation of each sum, in units.")
-    share: float = setting(0.1, "Probability with which a record, or a user, is set aside, in (0, 1).")
-    checkpoint: str = setting(
-        "noisy", "noisy: a score with noise after each epoch; exponential or permute_and_flip: only a choice."
-    )
-    patience: int | None = setting(None, "Of noisy: epochs without a better score after which the run ends.")
-    best: bool = setting(False, "Of noisy: end with the weights of the best epoch.")
-    tolerance: float | None = setting(
-        None, "Of a regression: the score is the share of predictions at most this far off."
-    )
-    error_bound: float | None = setting(
-        None, "Of a regression: the score is the mean squared error, each one clipped to this."
-    )
+    type: str = setting("none", one_of("none", "private"))
+    epsilon: float | None = setting(None, check.positive)
+    noise: float | None = setting(None, check.positive)
+    share: float = setting(0.1, OPEN)
+    checkpoint: str = setting("noisy", one_of("noisy", "exponential", "permute_and_flip"))
+    patience: int | None = setting(None, check.count)
+    best: bool = setting(False, switch)
+    tolerance: float | None = setting(None, check.positive)
+    error_bound: float | None = setting(None, check.positive)
 
     def __post_init__(self) -> None:
-        check.choice("type of [validation]", self.type, ("none", "private"))
-        check.choice("checkpoint of [validation]", self.checkpoint, ("noisy", "exponential", "permute_and_flip"))
-        check.probability("share of [validation]", self.share, open_low=True, open_high=True)
-        for name in ("epsilon", "noise", "tolerance", "error_bound"):
-            if getattr(self, name) is not None:
-                check.positive(f"{name} of [validation]", getattr(self, name))
+        check_settings(self, " of [validation]")
         for name, other in (("noise", "epsilon"), ("tolerance", "error_bound")):
             if getattr(self, name) is not None and getattr(self, other) is not None:
                 raise check.fail(f"{name} of [validation]", f"left out beside {other}", getattr(self, name))
-        if self.patience is not None:
-            check.count("patience of [validation]", self.patience)
-        if not isinstance(self.best, bool):
-            raise check.fail("best of [validation]", "true or false", self.best)
         if self.checkpoint != "noisy" and (self.patience is not None or self.noise is not None or self.best):
             raise check.fail("checkpoint of [validation]", "noisy for patience, noise and best", self.checkpoint)
 
@@ -191,9 +236,6 @@ def _check_settings(section: Any, name: str, own: tuple[str, ...], *, required: 
         raise check.fail(f"{missing} of [{name}]", f"given for {section.type}", None)
 
 
-TICKET_MODES = ("paper", "T1", "T2", "T3", "T4")
-
-
 @dataclass(frozen=True)
 class GradientSettings:
     """The [gradient] section: empty, since the settings of the training loop are keys of the configuration itself."""
@@ -205,12 +247,15 @@ class PerturbationSettings:
 
     Attributes:
         family: which of the three.
+        variant: A name of tacit.erm.METHODS for this method; its proven default if left out.
+        regularization: lambda >= 0; by default from n, the width and the target.
+        norm_bound: Public bound on a row's norm; by default what the bounds allow.
     """
 
     family: ClassVar[str]
-    variant: str | None = setting(None, "A name of tacit.erm.METHODS for this method; its proven default if left out.")
-    regularization: float | None = setting(None, "lambda >= 0; by default from n, the width and the target.")
-    norm_bound: float | None = setting(None, "Public bound on a row's norm; by default what the bounds allow.")
+    variant: str | None = None
+    regularization: float | None = None
+    norm_bound: float | None = None
 
     def __post_init__(self) -> None:
         if self.variant is not None:
@@ -243,58 +288,75 @@ class TicketSettings:
 
     Modes: "T1", a ticket of public origin; "T2", pruned from a privately trained dense network; "T3", the same, chosen
     on a private validation part; "T4", that with parallel composition; "paper", as published, which is only claimed.
+
+    Attributes:
+        mode: paper, T1, T2, T3 or T4.
+        origin: Of T1: random, start_magnitude, synflow, or a public data set.
+        density: Of T1: share of weights kept; the largest allowed, for a public data set.
+        densities: Of T2 to T4: a density to choose from.
+        search_epochs: Of T2 to T4: epochs of the dense private network.
+        penalty: Accuracy, in [0, 1], that a ticket with all its weights loses in the choice.
+        validation_share: Of T3 and T4: probability that a record is kept for the choice.
+        selection: exponential or permute_and_flip.
+        rounds: Rounds of magnitude pruning (paper, and T1 with a data set).
+        iterations: SGD steps of a round.
+        folder: Folder of tickets that runs with the same start and data share; by default the run's.
     """
 
-    mode: str = setting("T2", "paper, T1, T2, T3 or T4.")
-    origin: str = setting("random", "Of T1: random, start_magnitude, synflow, or a public data set.")
-    density: float = setting(0.1, "Of T1: share of weights kept; the largest allowed, for a public data set.")
-    densities: tuple[float, ...] = setting((0.5, 0.25, 0.1, 0.05, 0.02), "Of T2 to T4: a density to choose from.")
-    search_epochs: float = setting(10.0, "Of T2 to T4: epochs of the dense private network.")
-    penalty: float = setting(0.0, "Accuracy, in [0, 1], that a ticket with all its weights loses in the choice.")
-    validation_share: float = setting(0.2, "Of T3 and T4: probability that a record is kept for the choice.")
-    selection: str = setting("exponential", "exponential or permute_and_flip.")
-    rounds: int = setting(12, "Rounds of magnitude pruning (paper, and T1 with a data set).")
-    iterations: int = setting(5000, "SGD steps of a round.")
-    folder: str = setting("", "Folder of tickets that runs with the same start and data share; by default the run's.")
+    mode: str = setting("T2", one_of("paper", "T1", "T2", "T3", "T4"))
+    origin: str = "random"
+    density: float = setting(0.1, partial(check.probability, open_low=True))
+    densities: tuple[float, ...] = (0.5, 0.25, 0.1, 0.05, 0.02)
+    search_epochs: float = 10.0
+    penalty: float = 0.0
+    validation_share: float = 0.2
+    selection: str = setting("exponential", one_of("exponential", "permute_and_flip"))
+    rounds: int = setting(12, check.count)
+    iterations: int = setting(5000, check.count)
+    folder: str = ""
 
     def __post_init__(self) -> None:
-        check.choice("mode of [ticket]", self.mode, TICKET_MODES)
-        check.choice("selection of [ticket]", self.selection, ("exponential", "permute_and_flip"))
-        check.count("rounds of [ticket]", self.rounds)
-        check.count("iterations of [ticket]", self.iterations)
-        check.probability("density of [ticket]", self.density, open_low=True)
+        check_settings(self, " of [ticket]")
         if not isinstance(self.densities, tuple) or not self.densities:
             raise check.fail("densities of [ticket]", "a list with at least one value", self.densities)
 
 
 @dataclass(frozen=True)
 class TreesSettings:
-    """The [trees] section; epsilon, delta and relation are the run's own."""
+    """The [trees] section; epsilon, delta and relation are the run's own.
 
-    trees: int = setting(1600, "Number of trees.")
-    depth: int | None = setting(None, "Questions of a tree, at most 12; it has 2^depth leaves. By default by a rule.")
+    Attributes:
+        trees: Number of trees.
+        depth: Questions of a tree, at most 12; it has 2^depth leaves. By default by a rule.
+    """
+
+    trees: int = setting(1600, check.count)
+    depth: int | None = setting(None, partial(check.count, maximum=12))
 
     def __post_init__(self) -> None:
-        check.count("trees of [trees]", self.trees)
-        if self.depth is not None:
-            check.count("depth of [trees]", self.depth, maximum=12)
+        check_settings(self, " of [trees]")
 
 
 @dataclass(frozen=True)
 class VariationalSettings:
-    """The [vi] section; the noise, batch_size, epochs, clip_norm and delta are the run's own."""
+    """The [vi] section; the noise, batch_size, epochs, clip_norm and delta are the run's own.
 
-    family: str = setting("mean_field", "mean_field or full_rank.")
-    prior_std: float = setting(1.0, "Prior standard deviation of every parameter, > 0.")
-    noise_std: float = setting(1.0, "Standard deviation of a regression's target given the inputs, in its unit, > 0.")
-    optimizer: str = setting("adam", "adam or adagrad.")
-    learning_rate: float = setting(0.05, "Step size of the variational parameters.")
+    Attributes:
+        family: mean_field or full_rank.
+        prior_std: Prior standard deviation of every parameter, > 0.
+        noise_std: Standard deviation of a regression's target given the inputs, in its unit, > 0.
+        optimizer: adam or adagrad.
+        learning_rate: Step size of the variational parameters.
+    """
+
+    family: str = setting("mean_field", one_of("mean_field", "full_rank"))
+    prior_std: float = setting(1.0, check.positive)
+    noise_std: float = setting(1.0, check.positive)
+    optimizer: str = setting("adam", one_of("adam", "adagrad"))
+    learning_rate: float = setting(0.05, check.positive)
 
     def __post_init__(self) -> None:
-        check.choice("family of [vi]", self.family, ("mean_field", "full_rank"))
-        check.choice("optimizer of [vi]", self.optimizer, ("adam", "adagrad"))
-        for name in ("prior_std", "noise_std", "learning_rate"):
-            check.positive(f"{name} of [vi]", getattr(self, name))
+        check_settings(self, " of [vi]")
 
 
 @dataclass(frozen=True)
@@ -302,16 +364,26 @@ class StatementSettings:
     """The [statement] section: what the card and the statement of a run say of their subject.
 
     Where it is given, the statement is written at the end of the run.
+
+    Attributes:
+        dataset: Name of the data; that of the data set by default.
+        version: Of the data, such as a date or a digest.
+        facts: What is public about the data, a list of sentences.
+        unit: What one record is, such as 'one patient'.
+        owner: Who answers for the data.
+        contact: How to reach them.
+        purpose: What the model is for.
+        date: Of the release, as YYYY-MM-DD; that of the end of the run by default.
     """
 
-    dataset: str | None = setting(None, "Name of the data; that of the data set by default.")
-    version: str | None = setting(None, "Of the data, such as a date or a digest.")
-    facts: tuple[str, ...] = setting((), "What is public about the data, a list of sentences.")
-    unit: str | None = setting(None, "What one record is, such as 'one patient'.")
-    owner: str | None = setting(None, "Who answers for the data.")
-    contact: str | None = setting(None, "How to reach them.")
-    purpose: str | None = setting(None, "What the model is for.")
-    date: str | None = setting(None, "Of the release, as YYYY-MM-DD; that of the end of the run by default.")
+    dataset: str | None = None
+    version: str | None = None
+    facts: tuple[str, ...] = ()
+    unit: str | None = None
+    owner: str | None = None
+    contact: str | None = None
+    purpose: str | None = None
+    date: str | None = None
 
     def __post_init__(self) -> None:
         if self.given():

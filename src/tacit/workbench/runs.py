@@ -21,7 +21,7 @@ from tacit.budget.registry import find_registry
 from tacit.budget.totals import left_in_words
 from tacit.errors import Changed, Refused, TacitError
 from tacit.reports import words
-from tacit.reports.exports import card_markdown
+from tacit.reports.card import card_markdown
 from tacit.runs.open_run import open_run
 from tacit.serialization import json_table, json_text, write_text
 

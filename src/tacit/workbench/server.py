@@ -26,7 +26,7 @@ from tacit.reports import words
 from tacit.runs import preset_names
 from tacit.workbench import jobs, runs
 from tacit.workbench.calculator import FIELDS, SAMPLERS, SOLVED, Answer, calculate, faults
-from tacit.workbench.table_pages import TablePages, read_form
+from tacit.workbench.tables import TablePages, read_form
 
 HOST = "127.0.0.1"
 _HERE = Path(__file__).parent

@@ -74,7 +74,7 @@ class Gradient(Method[GradientSettings]):
         )
 
     def follow(self, job: Job) -> None:
-        """Take part in the training of rank 0; see `runs.followers`."""
+        """Take part in the training of rank 0; see `runs.follow`."""
         self._fitted(job, self._parts(job))
 
     def _fitted(
