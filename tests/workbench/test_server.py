@@ -333,7 +333,7 @@ def test_a_training_is_stopped_resumed_and_listed(tmp_path, killed):
         assert found["status"] == "finished", found
         assert page.post(f"/jobs/{number}/resume", **posted).status_code == 400
     (row,) = runs.list_runs(tmp_path)
-    assert row.name == found["run"]
+    assert row["name"] == found["run"]
 
 
 @pytest.mark.parametrize(

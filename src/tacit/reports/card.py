@@ -21,7 +21,7 @@ from tacit import check
 from tacit.accounting import Account, Ledger, Result
 from tacit.audit import AuditResult
 from tacit.audit.evidence import CanaryEvidence
-from tacit.relation import unit_in_words
+from tacit.relation import Relation, unit_in_words
 from tacit.reports import words
 from tacit.serialization import json_text, plain_values, write_text
 from tacit.standing import Standing
@@ -209,12 +209,17 @@ def card_of_page(path: str | Path) -> str:
     return found[1].decode() if found else ""
 
 
-def environment() -> Environment:
-    """The packaged templates, with autoescape and the filters that round to the safe side."""
+def environment(**changed: Any) -> Environment:
+    """The packaged templates, with autoescape and the filters that round to the safe side; `changed` replaces options.
+
+    Args:
+        **changed: of `jinja2.Environment`.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("tacit.reports", "templates")
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    usual: Any = {"autoescape": True, "undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    made = Environment(loader=loader, **usual | changed)
     names = ("upward", "downward", "nearest", "percent", "measured", "duration", "setting")
     made.filters |= {name: getattr(words, name) for name in names}
     return made
@@ -391,8 +396,7 @@ def _lines(card: Card) -> Iterator[str]:
 
 
 _STANDINGS = [*(standing.value for standing in Standing), "stated", "consistent"]
-_UNKNOWN = "not stated on the card"
-_NUMBERS = ("epsilon", "epsilon_lower", "delta", "mu", "advantage")
+_BOUNDS = ("epsilon", "epsilon_lower", "delta", "mu", "advantage")
 _KINDS = {"enforced": "verified", "checked": "verified"} | {
     name: name for name in ("declared", "assumed", "stated", "consistent")
 }
@@ -404,63 +408,46 @@ Table = Mapping[str, Any]
 def card_markdown(table: Table, *, reserve: str = "") -> str:
     """The card as Markdown: headline, four facts, then every table; characters that Markdown reads are escaped."""
     check_card(table)
-    lines = [f"# {_escaped(table['model'])} on {_escaped(table['dataset'])}", "", _escaped(table["method"]), ""]
-    lines += [f"{heading}: {_escaped(told)}  " for heading, told in filed(table.get("about", {}))]
-    lines += ["", f"**{_escaped(_parameters(table))}**", "", *([_escaped(reserve), ""] if reserve else [])]
-    for heading, rows in _sections(table):
-        lines += [f"## {heading}", ""]
-        if rows:
-            lines += [_row(rows[0]), _row(["---"] * len(rows[0])), *(_row(cells) for cells in rows[1:]), ""]
-        else:
-            lines += ["None.", ""]
-    return "\n".join(lines)
-
-
-def _sections(table: Table) -> list[tuple[str, list[list[str]]]]:
-    """(heading, rows with the heads first) of the card; no rows where it has none."""
-    guarantees = sorted(table["guarantees"], key=lambda row: (_STANDINGS.index(row["standing"]), _size(row["epsilon"])))
-    found = [[row["accountant"], row["standing"], *(_bound(row, name) for name in _NUMBERS)] for row in guarantees]
-    audits = [
-        [row["attack"], _number(row["confidence"]), _number(row["advantage"]), _number(row["epsilon_lower"])]
-        for row in table["audits"]
-    ]
+    rows = sorted(table["guarantees"], key=lambda row: (_STANDINGS.index(row["standing"]), float(row["epsilon"])))
+    guarantee = "No guarantee: no accountant applies to what ran."
+    if rows:
+        best, sign = rows[0], "≤" if rows[0]["standing"] in ("proven", "conditional") else "≈"
+        at = f"δ = {best['delta']:g}, {best['standing']}, by {best['accountant']}"
+        guarantee = f"ε {sign} {_bound(best, 'epsilon')} at {at}"
+    kinds = list(dict.fromkeys(_KINDS.values()))
     facts = [[_KINDS[row["how"]], row["id"], row.get("says", "")] for row in table.get("facts", ())]
-    facts.sort(key=lambda row: list(dict.fromkeys(_KINDS.values())).index(row[0]))
-    ran = [[str(row.get("type")), _setting(row), str(row.get("steps", 1))] for row in table["mechanisms"]]
-    said = [[sentence] for sentence in (*table["assumptions"], *table["leaks"])]
-    metrics = table["metrics"]
-    facts_of_card = [
-        ["guarantee", _parameters(table)],
-        *([["checked", words.checked(table["checked"])]] if table.get("checked") else []),
-        ["scope", _scope(table)],
-        [
-            "protected",
-            f"{_protected(table)}, {words.NEIGHBOURS[_relation(table)].format(unit=table['unit'])}",
-        ],
-        [
-            table["measure"],
-            f"{_number(metrics.get('test'))}; without privacy {_number(metrics.get('nonprivate_test'))}",
-        ],
-        ["attacks found", "; ".join(f"{row[0]}: ε ≥ {row[3]}" for row in audits) or "no attack was run"],
-    ]
-    unsafe = [[str(switch)] for switch in table["unsafe"]]
-    received = bool(guarantees) and guarantees[0]["standing"] not in list(Standing)
-    lower, bound = ("lower ε", []) if received else ("proven lower ε", [[words.NOT_A_BOUND]])
+    numbers = ("confidence", "advantage", "epsilon_lower")
+    audits = [[row["attack"], *(_number(row[name]) for name in numbers)] for row in table["audits"]]
+    received = bool(rows) and rows[0]["standing"] not in list(Standing)
+    told = {
+        "card": table,
+        "filed": filed(table.get("about", {})),
+        "guarantee": guarantee,
+        "reserve": reserve,
+        "received": received,
+        "four": _four_facts(table, guarantee, audits),
+        "facts": sorted(facts, key=lambda row: kinds.index(row[0])),
+        "guarantees": [[row["accountant"], row["standing"], *(_bound(row, name) for name in _BOUNDS)] for row in rows],
+        "audits": audits,
+        "ran": [[row.get("type"), _setting(row), row.get("steps", 1)] for row in table["mechanisms"]],
+        "not_covered": [words.OUTSIDE, *(() if received else (words.NOT_A_BOUND,))],
+    }
+    text = environment(autoescape=False, finalize=_escaped).get_template("card.md.j2").render(told)
+    return text.rstrip("\n") + "\n"
+
+
+def _four_facts(table: Table, guarantee: str, audits: Sequence[Sequence[str]]) -> list[list[str]]:
+    unit = unit_in_words(table["unit"], str(table.get("about", {}).get("unit") or ""))
+    neighbours = words.NEIGHBOURS[Relation.parse(table["relation"])].format(unit=table["unit"])
+    test, nonprivate = (_number(table["metrics"].get(name)) for name in ("test", "nonprivate_test"))
+    checked = [["checked", words.checked(table["checked"])]] if table.get("checked") else []
     return [
-        *([("Unsafe switches", [["switch"], *unsafe])] if unsafe else []),
-        ("Four facts", [["fact", "value"], *facts_of_card]),
-        (
-            "Facts" if received else "Verified, declared, assumed",
-            [["kind", "fact", "how it is known"], *facts] if facts else [],
-        ),
-        (
-            "Guarantees by accountant",
-            [["accountant", "standing", "ε", lower, "δ", "μ", "advantage"], *found],
-        ),
-        ("Attacks", [["attack", "confidence", "advantage", "ε at least"], *audits] if audits else []),
-        ("What ran", [["mechanism", "settings", "times"], *ran] if ran else []),
-        ("Assumptions, and statistics read without a privacy cost", [["sentence"], *said] if said else []),
-        ("Not covered", [["sentence"], [words.OUTSIDE], *bound]),
+        ["guarantee", guarantee],
+        *checked,
+        ["scope", words.scope(str(table["scope"])) if "scope" in table else "not stated on the card"],
+        ["protected", f"{unit}, {neighbours}"],
+        [table["measure"], f"{test}; without privacy {nonprivate}"],
+        ["attacks found", "; ".join(f"{row[0]}: ε ≥ {row[3]}" for row in audits) or "no attack was run"],
     ]
 
 
@@ -470,61 +457,21 @@ def check_card(table: Table) -> None:
         raise check.fail(f"{place[:80]} of card.json", "as card.schema.json says", check.Told("another value"))
 
 
-def _best(table: Table) -> Table | None:
-    rows = table["guarantees"]
-    return min(rows, key=lambda row: (_STANDINGS.index(row["standing"]), _size(row["epsilon"])), default=None)
-
-
-def _scope(table: Table) -> str:
-    return words.scope(str(table["scope"])) if "scope" in table else _UNKNOWN  # Absent before scopes.
-
-
-def _protected(table: Table) -> str:
-    return unit_in_words(table["unit"], str(table.get("about", {}).get("unit") or ""))
-
-
-def _relation(table: Table) -> Any:
-    from tacit.relation import Relation
-
-    return Relation.parse(table["relation"])
-
-
-def _parameters(table: Table) -> str:
-    best = _best(table)
-    if best is None:
-        return "No guarantee: no accountant applies to what ran."
-    sign = "≤" if best["standing"] in ("proven", "conditional") else "≈"
-    return f"ε {sign} {_bound(best, 'epsilon')} at δ = {best['delta']:g}, {best['standing']}, by {best['accountant']}"
-
-
 def _bound(row: Table, name: str) -> str:
-    value = _value(row.get(name))
-    if value is None:
+    if row.get(name) is None:
         return "–"
+    value = float(row[name])
     if name == "epsilon_lower":
         return words.downward(value)
     return f"{value:g}" if name == "delta" else words.leakage(value, row["standing"])
 
 
-def _number(value: object) -> str:
-    return words.nearest(_value(value))
-
-
-def _value(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float | str) else None
-
-
-def _size(value: object) -> float:
-    found = _value(value)
-    return float("inf") if found is None else found
+def _number(value: Any) -> str:
+    return words.nearest(None if value is None else float(value))
 
 
 def _setting(row: Table) -> str:
     return ", ".join(f"{name} {value}" for name, value in row.items() if name not in ("type", "steps", "hash", "note"))
-
-
-def _row(cells: Sequence[object]) -> str:
-    return "| " + " | ".join(_escaped(cell) if cell != "---" else "---" for cell in cells) + " |"
 
 
 def _escaped(text: object) -> str:

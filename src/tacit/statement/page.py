@@ -4,37 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 from tacit.relation import unit_in_words
 from tacit.standing import downward, leakage, upward
 from tacit.statement.checking import Finding, Verdict
 from tacit.statement.subject import filed
-
-_STYLE = """
-body { font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
-body { color: #1b1b1b; background: #fff; }
-h1 { font-size: 1.5rem; }
-h2 { font-size: 1.1rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; }
-td, th { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #ddd; }
-td, th { overflow-wrap: anywhere; }
-th { width: 16rem; font-size: .9rem; }
-h2 { break-after: avoid; }
-tr { break-inside: avoid; }
-@page { margin: 14mm; }
-@media (max-width: 40rem) { th, td { display: block; width: auto; } th { border: 0; padding-bottom: 0; } }
-.valid { color: #14632b; }
-.contradicted { color: #a11212; font-weight: 700; }
-.not { color: #7a5200; }
-@media (prefers-color-scheme: dark) {
-  body { color: #eee; background: #1b1b1b; }
-  td, th { border-color: #444; }
-  .valid { color: #7fd494; }
-  .contradicted { color: #ff8f8f; }
-  .not { color: #f0c674; }
-}
-"""
 
 
 def statement_page(payload: dict[str, Any], findings: Sequence[Finding]) -> str:
@@ -56,8 +32,9 @@ def statement_page(payload: dict[str, Any], findings: Sequence[Finding]) -> str:
         _table("Attacks on the model", (_attack(row) for row in payload["evidence"]["audits"])),
         _table("Verdict on every field", ((f.field, f"{f.verdict.words}: {f.says}") for f in findings)),
     ]
+    style = files("tacit.statement").joinpath("page.css").read_text("utf-8")
     title = f"<title>Privacy statement: {escape(str(subject['dataset']))}</title>"
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{title}<style>{_STYLE}</style>'
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width">{title}<style>\n{style}</style>'
     return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>\n'
 
 

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
@@ -40,43 +39,14 @@ SORTS = {
     "test": "test result, highest first",
 }
 """Orders of the list."""
-_KEYS: dict[str, Callable[[RunRow], Any]] = {
-    "name": lambda row: row.name,
-    "epsilon": lambda row: row.epsilon,
-    "test": lambda row: math.inf if row.result is None else -row.result,
+_KEYS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "name": lambda row: row["name"],
+    "epsilon": lambda row: row["epsilon"],
+    "test": lambda row: math.inf if row["result"] is None else -row["result"],
 }
 LONGEST_NOTE = 300
 PAGES = {"card.html": "text/html", "audit.html": "text/html", "statement.json": "application/json"}
 """Files of a run that the workbench serves."""
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """One run as the list shows it.
-
-    Attributes:
-        name: of its folder.
-        dataset: as its card says.
-        model: as its card says.
-        guarantee: epsilon, delta and standing in words.
-        test: its test result in words.
-        origin: whether this user's key signed the run as it is, or why nothing of it is read.
-        date: when its card was written, local time.
-        note: of this user, for the list alone.
-        epsilon: of its guarantee, infinite where it has none.
-        result: its test result; None where it has none.
-    """
-
-    name: str
-    dataset: str
-    model: str
-    guarantee: str
-    test: str
-    origin: str
-    date: str = ""
-    note: str = ""
-    epsilon: float = math.inf
-    result: float | None = None
 
 
 def folder_of(root: Path, name: str) -> Path:
@@ -87,7 +57,7 @@ def folder_of(root: Path, name: str) -> Path:
     return found
 
 
-def list_runs(root: Path, *, query: str = "", sort: str = "date") -> list[RunRow]:
+def list_runs(root: Path, *, query: str = "", sort: str = "date") -> list[dict[str, Any]]:
     """Runs in `root` whose name, data set, model or note holds every word of `query`; `sort` is one of `SORTS`."""
     check.choice("sort", sort, SORTS)
     if not root.is_dir():
@@ -98,25 +68,38 @@ def list_runs(root: Path, *, query: str = "", sort: str = "date") -> list[RunRow
             row = run_row(root, folder.name)
         except (TacitError, OSError):
             continue
-        text = f"{row.name} {row.dataset} {row.model} {row.note}".lower()
+        text = " ".join(row[name] for name in ("name", "dataset", "model", "note")).lower()
         if all(word in text for word in query.lower().split()):
             found.append(row)
     # Sorting is stable: rows that are alike stay in the order of their dates.
-    found.sort(key=lambda row: row.date, reverse=True)
+    found.sort(key=lambda row: row["date"], reverse=True)
     return found if sort == "date" else sorted(found, key=_KEYS[sort])
 
 
-def run_row(root: Path, name: str) -> RunRow:
-    """The run `name` as the list shows it; of a changed one, what was changed."""
+def run_row(root: Path, name: str) -> dict[str, Any]:
+    """The run `name` as the list shows it, with this user's note; of a changed one, what was changed.
+
+    `epsilon` and `result` are the numbers that rows are sorted by.
+    """
     folder = folder_of(root, name)
     written = datetime.fromtimestamp((folder / "card.json").stat().st_mtime)
     note = _note_file(root, name)
-    told = note.read_text(encoding="utf-8") if note.is_file() else ""
+    row = {"name": name, "date": f"{written:%Y-%m-%d %H:%M}", "note": note.read_text("utf-8") if note.is_file() else ""}
+    row |= {"dataset": "", "model": "", "guarantee": "none", "test": "–", "epsilon": math.inf, "result": None}
     try:
-        row = _row(folder)
+        run = open_run(folder)
     except Changed as error:
-        row = RunRow(name, "", "", "none", "–", f"changed: {error.file} {error.why}")
-    return replace(row, date=f"{written:%Y-%m-%d %H:%M}", note=told)
+        return row | {"origin": f"changed: {error.file} {error.why}"}
+    best, card = run.best, run.own_card
+    if best:
+        epsilon, standing = float(best["epsilon"]), best["standing"]
+        row["epsilon"] = epsilon
+        row["guarantee"] = f"ε {words.leakage(epsilon, standing)}, δ {best['delta']:g}, {standing}"
+    test = card["metrics"].get("test")
+    if isinstance(test, int | float):
+        row |= {"result": float(test), "test": words.measured(test, str(card["measure"]))}
+    named = {"dataset": str(card["dataset"]), "model": str(card["model"])}
+    return row | named | {"origin": run.reserve or "signed by this user"}
 
 
 def keep_note(root: Path, name: str, note: str) -> None:
@@ -136,27 +119,6 @@ def pages_of(root: Path, name: str) -> list[str]:
     """Which of `PAGES` the run `name` has."""
     folder = folder_of(root, name)
     return [page for page in PAGES if (folder / page).is_file() and not (folder / page).is_symlink()]
-
-
-def _row(folder: Path) -> RunRow:
-    run = open_run(folder)
-    best, card = run.best, run.own_card
-    guarantee, epsilon = "none", math.inf
-    if best:
-        epsilon = float(best["epsilon"])
-        guarantee = f"ε {words.leakage(epsilon, best['standing'])}, δ {best['delta']:g}, {best['standing']}"
-    test = card["metrics"].get("test")
-    result = float(test) if isinstance(test, int | float) else None
-    return RunRow(
-        folder.name,
-        str(card["dataset"]),
-        str(card["model"]),
-        guarantee,
-        "–" if result is None else words.measured(result, str(card["measure"])),
-        run.reserve or "signed by this user",
-        epsilon=epsilon,
-        result=result,
-    )
 
 
 def page_of(folder: Path, name: str) -> str:

@@ -204,13 +204,13 @@ class _Pages:
         query, sort = request.query_params.get("q", "")[:200], request.query_params.get("sort", "date")
         found = runs.list_runs(self._root, query=query, sort=sort)
         page = self.page("runs.html.j2", title="Runs", runs=found, query=query, sort=sort, sorts=runs.SORTS)
-        page.background = BackgroundTask(runs.draw_ahead, self._root, [row.name for row in found[:_AHEAD]])
+        page.background = BackgroundTask(runs.draw_ahead, self._root, [row["name"] for row in found[:_AHEAD]])
         return page
 
     def run_page(self, request: Request) -> Response:
         row = runs.run_row(self._root, request.path_params["name"])
-        pages = runs.pages_of(self._root, row.name)
-        return self.page("run.html.j2", title=row.name, run=row, pages=pages, longest=runs.LONGEST_NOTE)
+        pages = runs.pages_of(self._root, row["name"])
+        return self.page("run.html.j2", title=row["name"], run=row, pages=pages, longest=runs.LONGEST_NOTE)
 
     async def keep_note(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -223,7 +223,7 @@ class _Pages:
         if not 1 <= len(names) <= runs.MOST_COMPARED:
             raise check.fail("runs", f"1 to {runs.MOST_COMPARED} of the list", len(names), "Tick them and compare.")
         drawn, left_out = [], []
-        listed = {row.name: row for row in runs.list_runs(self._root)}
+        listed = {row["name"]: row for row in runs.list_runs(self._root)}
         for name in names:
             curve = runs.curve_of(runs.folder_of(self._root, name))
             if curve is None:
