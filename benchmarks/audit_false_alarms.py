@@ -24,7 +24,7 @@ from tacit.gradients.inputs import Loss
 from tacit.mechanisms import Gaussian
 from tacit.models import mlp
 from tacit.runs.audits import REFUTED_AT
-from tacit.runs.canaries import CanaryLane, LaneMonitors
+from tacit.runs.canaries import CanaryLane, LaneMonitors, Training
 from tacit.serialization import write_text
 from tacit.training import Functions, fit
 from tacit.training.execution_record import ExecutionRecord
@@ -42,7 +42,7 @@ def correct_run(number: int, *, steps: int = 20, canaries: int = 300) -> dict[st
         canaries: >= 2.
     """
     claim = accountant("pld")(Gaussian(NOISE).poisson(RATE) * steps)
-    monitors = LaneMonitors(NOISE, RATE, CLIP)
+    monitors = LaneMonitors(Training(NOISE, RATE, steps), CLIP)
 
     def train(
         model: nn.Module, inputs: tuple[Tensor, Tensor], targets: Tensor, *, loss: Loss, optimizer: Optimizer

@@ -35,7 +35,7 @@ from tacit.noise import SecureStream, SeededStream
 from tacit.noise.discrete import choose
 from tacit.relation import Relation
 from tacit.runs import read_config, train
-from tacit.runs.canaries import CanaryLane, LaneMonitors
+from tacit.runs.canaries import CanaryLane, LaneMonitors, Training
 from tacit.sampling import GroupedPoissonSampling, TruncatedPoissonSampling
 from tacit.standing import Standing
 from tacit.tickets import PrivateTicket, TicketPlan, count_scores
@@ -115,7 +115,7 @@ def audited(
     observers = [LikelihoodRatio(NOISE, rate), ReleaseDifferences(NOISE)]
     # As `tacit audit` watches runs of one noise, flat clipping and Poisson samples.
     plain = noise == NOISE and not settings.keys() & {"clipping", "sampling"}
-    monitors = LaneMonitors(NOISE, rate, CLIP) if plain else None
+    monitors = LaneMonitors(Training(NOISE, rate, STEPS), CLIP) if plain else None
     if monitors is not None:
         train = partial(train, sampling=monitors.sampling)
     lane = CanaryLane(

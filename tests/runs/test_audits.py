@@ -12,7 +12,7 @@ from tacit.accounting import Ledger
 from tacit.cli import main
 from tacit.errors import Changed, InvalidInput
 from tacit.runs import audit_run, read_config, train
-from tacit.runs.audits import PrivilegedAttacks, attack_names, white_box
+from tacit.runs.audits import PrivilegedAttacks, attack_names
 from tacit.runs.builders import dataset_of
 from tacit.runs.canaries import Training, training_of
 from tacit.runs.open_run import open_run
@@ -127,9 +127,9 @@ def test_runs_that_an_attack_does_not_fit(run):
         (Ledger(), "steps of another kind"),
     ):
         with pytest.raises(InvalidInput, match=f"run must be one that white-box audits take; got .*{said}"):
-            white_box(config, dataset, ledger, run, canaries=10)
+            training_of(config, dataset, ledger)
     with pytest.raises(InvalidInput, match="method input"):
-        white_box(replace(config, method="input"), dataset, open_run(run).ledger, run, canaries=10)
+        training_of(replace(config, method="input"), dataset, open_run(run).ledger)
     attacker = PrivilegedAttacks(replace(config, model="convnet"), dataset, run, 2, lambda *_: None)
     with pytest.raises(InvalidInput, match="shape must be an integer >= 14"):
         attacker("lira_offline", lambda inputs: inputs, home=run)

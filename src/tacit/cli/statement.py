@@ -113,9 +113,8 @@ def check_command(
         json: Print JSON.
     """
     from tacit.statement import TrustStore, Verdict, check_statement
-    from tacit.statement.checking import note_seen
+    from tacit.statement.checking import note_seen, statement_page
     from tacit.statement.document import read_bounded
-    from tacit.statement.page import statement_page
 
     wanted = TrustStore().fingerprint_of(key) if key else ""
     payload, findings = check_statement(read_bounded(file), key=wanted, model=model, slow=slow)

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from tacit.runs.audits import audit_run
     from tacit.runs.config import Config, TableConfig, config_from_table, preset_names, read_config, recipe_config
     from tacit.runs.prediction import LoadedModel, load
-    from tacit.runs.run import Run, follow, join, leave, resume, train
-    from tacit.runs.table_training import TrainedTable, train_table
+    from tacit.runs.run import Run, TrainedTable, follow, join, leave, resume, train, train_table
 
 __all__ = [
     "Config",
@@ -37,8 +36,7 @@ _HOMES = {
     "audits": ("audit_run",),
     "config": ("Config", "TableConfig", "config_from_table", "preset_names", "read_config", "recipe_config"),
     "prediction": ("LoadedModel", "load"),
-    "run": ("Run", "follow", "join", "leave", "resume", "train"),
-    "table_training": ("TrainedTable", "train_table"),
+    "run": ("Run", "TrainedTable", "follow", "join", "leave", "resume", "train", "train_table"),
 }
 
 

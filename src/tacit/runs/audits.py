@@ -32,10 +32,9 @@ from tacit.gradients.inputs import Loss
 from tacit.gradients.rounding import single_slack, slack
 from tacit.relation import Relation
 from tacit.reports import audit_files
-from tacit.runs.builders import dataset_of, differences, loss_of, network_of, optimizer_of, scheduler_of
+from tacit.runs.builders import dataset_of, differences, featured, loss_of, network_of, optimizer_of, scheduler_of
 from tacit.runs.canaries import CanaryLane, LaneMonitors, Training, check_settings, training_of
 from tacit.runs.config import CANARIES, Config
-from tacit.runs.features import featured
 from tacit.runs.held_out import trained_on
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Predict, Progress
@@ -102,24 +101,24 @@ def audit_run(
     runs = check.count("runs", runs)
     dataset, ledger = trained_on(config, featured(config, dataset_of(config, data_dir), folder), folder), opened.ledger
     claim = claim_of(ledger)
-    why_not = _why_not_repeated(config, dataset, opened)
-    names = (
-        list(attacks)
-        if attacks is not None
-        else [*(() if why_not else (WHITE_BOX,)), *(name for name in config.attacks if name != CANARIES)]
-    )
+    training, why_not = _repeatable(config, dataset, opened)
+    if attacks is None:
+        attacks = [*(() if why_not else (WHITE_BOX,)), *(name for name in config.attacks if name != CANARIES)]
     privileged = PrivilegedAttacks(config, dataset, folder, check.count("shadows", shadows, minimum=2), on_progress)
     targets = [(method_of(config).load(Job(config, dataset, ledger, folder)), folder)]
-    results, shared = [], {}
-    findings: list[Finding] = []
+    results, shared, findings = [], {}, list[Finding]()
     scored: dict[str, Scores] = {}
     repeated: WhiteBox | None = None
+    names = list(dict.fromkeys(attacks))
     with collected_refusals() as refusals:
         targets += [_repetition(config, dataset, folder, number, on_progress) for number in range(2, runs + 1)]
-        for done, name in enumerate(dict.fromkeys(names)):
+        for done, name in enumerate(names):
             on_progress("attacks", done, len(names))
             if name == WHITE_BOX:
-                repeated = white_box(config, dataset, ledger, folder, canaries=canaries, on_progress=on_progress)
+                if training is None:
+                    raise InvalidInput(why_not)
+                known = opened.execution[-1] if opened.execution else None
+                repeated = canary_scores(config, dataset, training, known, canaries=canaries, on_progress=on_progress)
                 scored[name] = repeated.scores
                 results.append(audit_result(repeated.scores, config, claim, trials="independent"))
                 findings = _findings(repeated.scores, config, claim)
@@ -132,6 +131,10 @@ def audit_run(
     on_progress("attacks", len(names), len(names))
     opened.warn()
     note_audit(folder)
+    if repeated is None:
+        unlike = (why_not or "the run was not repeated: attack white_box was not asked for",)
+    else:
+        unlike = differences(opened.execution, repeated.execution)
     return Report(
         config.delta,
         tuple(results),
@@ -139,31 +142,24 @@ def audit_run(
         shared,
         claim,
         monitors={} if repeated is None else repeated.monitors,
-        differences=_differences(opened, repeated, why_not),
+        differences=unlike,
         refuted_by=_refuting(scored, config, claim),
         audited_steps=0 if repeated is None else ledger.steps,
         refusals=tuple(refusals),
     )
 
 
-def _why_not_repeated(config: Config, dataset: Dataset, run: OpenedRun) -> str:
-    """Why white-box audits do not take the run; empty where they do.
+def _repeatable(config: Config, dataset: Dataset, run: OpenedRun) -> tuple[Training | None, str]:
+    """What a canary run repeats, or why white-box audits do not take the run.
 
     Raises `InvalidInput` where its settings contradict its ledger.
     """
     try:
         training = training_of(config, dataset, run.ledger)
     except InvalidInput as error:
-        return str(error)
+        return None, str(error)
     check_settings(config, dataset, run.own_card, training)
-    return ""
-
-
-def _differences(run: OpenedRun, repeated: WhiteBox | None, why_not: str) -> tuple[str, ...]:
-    """Why what was audited is not what was run."""
-    if repeated is None:
-        return (why_not or "the run was not repeated: attack white_box was not asked for",)
-    return differences(run.execution, repeated.execution)
+    return training, ""
 
 
 def _refuting(scored: Mapping[str, Scores], config: Config, claim: TradeOff | None) -> tuple[str, ...]:
@@ -232,39 +228,6 @@ class WhiteBox:
     execution: ExecutionRecord
 
 
-def white_box(
-    config: Config,
-    dataset: Dataset,
-    ledger: Ledger,
-    folder: Path,
-    *,
-    canaries: int,
-    on_progress: Progress = lambda *_: None,
-) -> WhiteBox:
-    """Train the run once more with half of the canaries among its records, and score every canary.
-
-    Mechanisms are those of the ledger; engine, precision, physical batch size, schedule and threads are those of the
-    run's execution record, or of its settings where there is none.
-
-    Args:
-        config: of the run.
-        dataset: of the run.
-        ledger: of the run.
-        folder: of the run.
-        canaries: how many, >= 2.
-        on_progress: called with (stage, done, total).
-
-    Raises:
-        InvalidInput: the audit does not take the run, or settings and ledger contradict each other.
-    """
-    training = training_of(config, dataset, ledger)
-    run = open_run(folder)
-    check_settings(config, dataset, run.own_card, training)
-    records = run.execution
-    known = records[-1] if records else None
-    return canary_scores(config, dataset, training, known, canaries=canaries, on_progress=on_progress)
-
-
 def canary_scores(
     config: Config,
     dataset: Dataset,
@@ -276,6 +239,9 @@ def canary_scores(
 ) -> WhiteBox:
     """One training with half of the canaries among the records, and the score of each.
 
+    Mechanisms are those of the ledger; engine, precision, physical batch size, schedule and threads are those of the
+    run's execution record, or of its settings where there is none.
+
     Args:
         config: of the run.
         dataset: of the run.
@@ -285,15 +251,7 @@ def canary_scores(
         on_progress: called with (stage, done, total).
     """
     known = known or ExecutionRecord.of(nn.Module(), **config.execution)
-    monitors = LaneMonitors(
-        training.noise_multiplier,
-        training.sample_rate,
-        config.clip_norm,
-        drawn=training.sampling,
-        block=training.block,
-        allocation=training.allocation,
-        strategy=training.strategy,
-    )
+    monitors = LaneMonitors(training, config.clip_norm)
     computed: list[ExecutionRecord | None] = []
 
     def after_step(done: int, total: int) -> None:

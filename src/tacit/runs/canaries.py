@@ -33,7 +33,6 @@ from tacit.audit import (
 from tacit.audit.canaries import Separated
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
-from tacit.mechanisms import Strategy
 from tacit.noise import SeededStream, Stream
 from tacit.noise.correlated import CorrelatedNoise, Whitening
 from tacit.noise.rounded_gaussian import grid_of
@@ -103,28 +102,18 @@ class LaneMonitors:
     released value tells the noise that was added, and `sampling` tells who was in the batch.
 
     Attributes:
-        noise_multiplier: as the ledger says.
-        sample_rate: as the ledger says.
+        training: as the ledger says.
         clip_norm: of the run. It decides the grid that the rounded Gaussian mechanism releases sums on.
         slack: share by which the noise is larger, to cover the rounding of sums.
-        drawn: the sampling of the run.
-        block: turns of a group in which each record has one, where `drawn` has groups; None for Poisson sampling.
-        allocation: (T, k) where `drawn` has no groups and every record is in k of every T steps; None otherwise.
-        strategy: of noise that is correlated over the steps; None for independent noise.
         noise: of all coordinates of the lane.
         batches: of all records and canaries; None before the run.
         batch: the records of the latest batch.
-        group_of: the group of each record and canary, where `drawn` has groups; a secret of the run.
+        group_of: the group of each record and canary, where the sampling has groups; a secret of the run.
     """
 
-    noise_multiplier: float
-    sample_rate: float
+    training: Training
     clip_norm: float
     slack: float = 0.0
-    drawn: Sampling = field(default_factory=PoissonSampling)
-    block: int | None = None
-    allocation: tuple[int, int] | None = None
-    strategy: Strategy | None = None
     noise: NoiseMonitor = field(default_factory=NoiseMonitor)
     batches: SamplerMonitor | GroupMonitor | AllocationMonitor | None = None
     batch: np.ndarray | None = None
@@ -136,14 +125,15 @@ class LaneMonitors:
 
     @property
     def sampling(self) -> Sampling:
-        """`drawn`, whose samplers are those of the production path, and show here what they issue."""
-        return _watched(self.drawn, self)
+        """That of the run, whose samplers are those of the production path, and show here what they issue."""
+        return _watched(self.training.sampling, self)
 
     def begin(self, records: int) -> None:
         """Start anew for a run on so many records."""
         self.noise, self.batches, self.group_of = NoiseMonitor(), None, None
         self._records = records
-        self._whitening = None if self.strategy is None else Whitening(self.strategy)
+        strategy = self.training.strategy
+        self._whitening = None if strategy is None else Whitening(strategy)
 
     def take(self, batch: Batch, sampler: Sampler) -> None:
         """Count a batch of `sampler` that is about to be trained on."""
@@ -151,16 +141,16 @@ class LaneMonitors:
         if isinstance(sampler, CyclicSampler):
             self.group_of = sampler.group_of()
             if not isinstance(self.batches, GroupMonitor):
-                rate = min(1.0, sampler.groups * self.sample_rate)
-                self.batches = GroupMonitor(sampler.groups, rate=rate, block=self.block)
+                rate = min(1.0, sampler.groups * self.training.sample_rate)
+                self.batches = GroupMonitor(sampler.groups, rate=rate, block=self.training.block)
             self.batches.add(batch.indices, self.group_of)
             return
         # Without groups by what the ledger states, and not by what the sampler says.
         if self.batches is None or isinstance(self.batches, GroupMonitor):
-            if self.allocation is None:
-                self.batches = SamplerMonitor(self._records, self.sample_rate)
+            if self.training.allocation is None:
+                self.batches = SamplerMonitor(self._records, self.training.sample_rate)
             else:
-                self.batches = AllocationMonitor(self._records, *self.allocation)
+                self.batches = AllocationMonitor(self._records, *self.training.allocation)
         self.batches.add(batch.indices)
 
     def observe(self, release: np.ndarray, real: int, chosen: np.ndarray) -> None:
@@ -178,7 +168,7 @@ class LaneMonitors:
         noise = release - before_noise
         if self._whitening is not None:
             noise = self._whitening.add(noise)
-        self.noise.add(self._spread(noise / (self.noise_multiplier * (1 + self.slack))))
+        self.noise.add(self._spread(noise / (self.training.noise_multiplier * (1 + self.slack))))
         self.batch = None
 
     def _spread(self, z: np.ndarray) -> np.ndarray:
@@ -186,7 +176,7 @@ class LaneMonitors:
 
         Rounding and the uniform value add g^2 / 12 to the variance each.
         """
-        std = self.noise_multiplier * self.clip_norm * (1 + self.slack)
+        std = self.training.noise_multiplier * self.clip_norm * (1 + self.slack)
         grid = grid_of(std)[1] / std
         return (z + grid * self._draw.uniform(-0.5, 0.5, len(z))) / np.sqrt(1 + grid**2 / 6)
 

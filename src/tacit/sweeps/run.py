@@ -10,8 +10,7 @@ from typing import Any
 
 from tacit import check
 from tacit.errors import TacitError
-from tacit.sweeps.store import Result, Store
-from tacit.sweeps.task import Owner, Task
+from tacit.sweeps.store import Owner, Result, Store, Task
 
 Progress = Callable[[int, int], None]
 ENGINES = ("local", "ray")

@@ -1,8 +1,7 @@
 """Private tuning: trials of random settings, of which one is released and everything is accounted for."""
 
-from tacit.tuning.plan import Search
+from tacit.tuning.plan import Candidates, Search, Space, propose, space_of
 from tacit.tuning.search import PrivateSearchCV
-from tacit.tuning.space import Candidates, Space, propose, space_of
 from tacit.tuning.tune import Tuned, resume_tuning, tune
 
 __all__ = [

@@ -21,7 +21,7 @@ from tacit.noise.discrete import discrete_gaussian
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
-from tacit.tuning.space import Space
+from tacit.tuning.plan import Space
 from tacit.tuning.trials import HIDDEN, Standings, best_trial, draw_trials
 
 _SHARE_OF_DELTA = 0.9

@@ -37,8 +37,7 @@ from tacit.serialization import tuples, write_bytes
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon, TradeOff
 from tacit.training.holdout import OWN_COIN as HELD_BY_COIN
-from tacit.tuning.plan import RANDOM_TRIALS, Asked, Parts, Search
-from tacit.tuning.space import Candidates, space_of
+from tacit.tuning.plan import RANDOM_TRIALS, Asked, Candidates, Parts, Search, space_of
 from tacit.tuning.trials import (
     HIDDEN,
     SearchFile,

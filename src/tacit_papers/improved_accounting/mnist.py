@@ -20,7 +20,7 @@ from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.sweeps import Task
-from tacit.sweeps.task import code_fingerprint
+from tacit.sweeps.store import code_fingerprint
 from tacit.training import Plan, fit
 from tacit_papers.base import Item, Row
 from tacit_papers.improved_accounting.bayesian_observer import BayesianObserver
