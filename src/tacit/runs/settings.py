@@ -33,7 +33,7 @@ OPEN: Rule = partial(check.probability, open_low=True, open_high=True)
 
 
 def setting(default: Any, rule: Rule) -> Any:
-    """A field with its `default`, and the `rule` of its values, a default of None apart; what it means says the class's docstring."""
+    """A field with its `default` and the `rule` of its values, but for a default of None; docstrings say what it is."""
     return field(default=default, metadata={"rule": rule})
 
 
@@ -52,7 +52,7 @@ def check_settings(settings: Any, where: str = "") -> None:
     """Raise `InvalidInput` for a value that breaks the rule of its setting; `where` follows the name in messages."""
     for each in fields(settings):
         rule, value = each.metadata.get("rule"), getattr(settings, each.name)
-        if rule is not None and (value, each.default) != (None, None):
+        if rule is not None and not (value is None and each.default is None):
             rule(f"{each.name}{where}", value)
 
 
