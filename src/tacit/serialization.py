@@ -180,6 +180,26 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         raise
 
 
+def write_secret(path: Path, content: bytes) -> bool:
+    """Write `content` to a new file that its owner alone can read; False where there is a file already, which stays.
+
+    Of two processes that write at the same time one wins, whole.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(part, path)
+    except FileExistsError:
+        return False
+    finally:
+        part.unlink(missing_ok=True)
+    return True
+
+
 def remove_parts(folder: str | Path) -> None:
     """Remove what writers that were killed have left in `folder`; nobody else may write there meanwhile.
 

@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from tacit import check
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.locking import writing
-from tacit.serialization import write_text
+from tacit.serialization import write_secret, write_text
 
 __all__ = [
     "Origin",
@@ -145,28 +145,11 @@ def _kept(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        _make(path)
+        write_secret(path, secrets.token_bytes(_SECRET_BYTES))
         content = path.read_bytes()
     if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         warnings.warn(f"others can read the signing key {str(path)!r}: run chmod 600 on it.", PrivacyWarning, 4)
     return content
-
-
-def _make(path: Path) -> None:
-    """Write a new secret; where another process makes one at the same time, one of the two stays."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(secrets.token_bytes(_SECRET_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(part, path)
-    except FileExistsError:
-        pass
-    finally:
-        part.unlink(missing_ok=True)
 
 
 _ID = re.compile(r"[0-9a-f]{32}")

@@ -6,9 +6,7 @@ A signature says who said something, never that the code ran.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import secrets
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.locking import locked
-from tacit.serialization import json_table, json_text, write_text
+from tacit.serialization import json_table, json_text, write_secret, write_text
 from tacit.signing import configuration_folder
 
 AUTHOR, _TRUSTED = "author.pem", "trusted_keys.json"
@@ -68,21 +66,9 @@ class AuthorKey:
 
     def save(self, path: Path) -> None:
         """Write the key with mode 600; raises `InvalidInput` where there is a file already."""
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
         form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(self._private.private_bytes(*form))
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(part, path)
-        except FileExistsError:
-            raise InvalidInput(
-                f"author's key must be made once; {str(path)!r} is there. Keep it, or move it."
-            ) from None
-        finally:
-            part.unlink(missing_ok=True)
+        if not write_secret(path, self._private.private_bytes(*form)):
+            raise InvalidInput(f"author's key must be made once; {str(path)!r} is there. Keep it, or move it.")
 
     @classmethod
     def load(cls, path: Path) -> AuthorKey:
