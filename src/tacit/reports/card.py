@@ -408,7 +408,11 @@ Table = Mapping[str, Any]
 def card_markdown(table: Table, *, reserve: str = "") -> str:
     """The card as Markdown: headline, four facts, then every table; characters that Markdown reads are escaped."""
     check_card(table)
-    rows = sorted(table["guarantees"], key=lambda row: (_STANDINGS.index(row["standing"]), float(row["epsilon"])))
+
+    def trust(row: Table) -> tuple[int, float]:
+        return _STANDINGS.index(row["standing"]), math.inf if row["epsilon"] is None else float(row["epsilon"])
+
+    rows = sorted(table["guarantees"], key=trust)
     guarantee = "No guarantee: no accountant applies to what ran."
     if rows:
         best, sign = rows[0], "≤" if rows[0]["standing"] in ("proven", "conditional") else "≈"

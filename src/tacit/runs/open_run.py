@@ -158,12 +158,13 @@ class OpenedRun:
         """The sentence beside the numbers of a received run; empty for an own one."""
         if not self.word:
             return ""
+        told = "its numbers are what its files say. `tacit verify RUN` recomputes them."
         if self.word == CONSISTENT:
-            return (
-                f"{self._source}: its numbers are consistent with its ledger, from which they were recomputed here; no "
-                "file shows that code ran."
+            told = (
+                "its numbers are consistent with its ledger, from which they were recomputed here; no file shows that "
+                "code ran."
             )
-        return f"{self._source}: its numbers are what its files say. `tacit verify RUN` recomputes them."
+        return f"This run is {self.seal.signature.value}: {told}"
 
     def warn(self) -> None:
         """Warn of a received run."""
@@ -188,12 +189,6 @@ class OpenedRun:
             if run_signature.LEDGER in self._contents:
                 return numbers_of(self.own_card, self.ledger, rows)
             return numbers_of(self.own_card, ledger_of_card(self.own_card), rows, holds=True)
-
-    @property
-    def _source(self) -> str:
-        if self.seal.signature is Origin.OWN:
-            return "This run is signed by an earlier version, which did not bind its files to each other"
-        return f"This run is {self.seal.signature.value}"
 
     def _sealed_files(self) -> dict[str, str]:
         return dict(self.seal.found) | {
@@ -361,8 +356,8 @@ def _check_seal(seal: run_signature.RunOrigin, folder: Path, finished: bool) -> 
 def _is_bound(run: OpenedRun) -> bool:
     """Whether the card names all other files and its page the card; raises `Changed` where one is another."""
     digests, of_page = run.table(run_signature.CARD).get("digests"), card_of_page(run.folder / run_signature.PAGE)
-    if (digests is None and not of_page) or list(run.seal.found) == [run_signature.CARD]:
-        return False  # of an earlier version, or a card alone
+    if list(run.seal.found) == [run_signature.CARD]:
+        return False
     if of_page != run.seal.found[run_signature.CARD]:
         raise Changed(run_signature.CARD, f"is not the one that {run_signature.PAGE} shows")
     for name in run_signature.SIGNED:
@@ -433,7 +428,6 @@ def best_guarantee(card: Mapping[str, Any]) -> dict[str, Any]:
 def check_of_ledger(card: Mapping[str, Any], ledger: Ledger) -> None:
     """Raise `Changed` unless what `card` repeats of its ledger is what `ledger` says."""
     for name, value in json.loads(json_text(ledger_table(ledger))).items():
-        # Cards from before facts and scopes have neither.
         if name in card and card[name] != value:
             raise Changed(CARD, f"is not the card of its ledger.json, by its {name}")
 

@@ -147,9 +147,7 @@ def origin_of_run(folder: Path, found: Mapping[str, str] | None = None) -> RunOr
     if origin is not Origin.OWN:
         place = latest_place(signature["id"]) if origin is Origin.ROLLED_BACK and signature is not None else ""
         return RunOrigin(origin, files if signature is not None else {}, found, place=place)
-    # Signatures from before those were covered have neither.
-    bound = {"checkpoint": content.get("checkpoint", ""), "steps": content.get("steps", 0)}
-    return RunOrigin(origin, files, found, content["code"], **bound)
+    return RunOrigin(origin, files, found, content["code"], content["checkpoint"], content["steps"])
 
 
 def append(folder: Path, command: str, contents: Mapping[str, bytes]) -> None:
