@@ -29,8 +29,6 @@ def tune_command(
     law: str = "logarithmic",
     selection: str = "random_trials",
     space: Path | None = None,
-    propose: str | None = None,
-    proposals: int = 32,
     validation: str = "private",
     validation_share: float = 0.1,
     epochs: float | None = None,
@@ -54,9 +52,6 @@ def tune_command(
         law: logarithmic, geometric, poisson, or a shape in (-1, 1].
         selection: random_trials; exponential or permute_and_flip: exactly so many trials, and a choice.
         space: TOML file with a list of values for each setting to search.
-        propose: Optuna sampler that proposes the candidates before any record is read: random, qmc, tpe, gp, cmaes.
-            Ranges are those of --space, as {low = ..., high = ...}, or 1/2 to 4 times the preset's learning rate.
-        proposals: With --propose: number of candidates.
         validation: private: a part of the training records; public: the test records, declared public.
         validation_share: Probability with which a record is set aside.
         epochs: Expected passes of each trial.
@@ -87,7 +82,7 @@ def tune_command(
             overrides = {"epochs": epochs, "unsafe_seed": unsafe_seed}
             tuned = tune(
                 preset,
-                _space(preset, space, propose, proposals),
+                None if space is None else toml_table("space", space),
                 target=Epsilon(epsilon, at),
                 trials=trials,
                 law=float(law) if check.is_number(law) else law,
@@ -143,30 +138,3 @@ def _show(tuned: Tuned) -> None:
     console.print(account_table(tuned.run.account, card.ledger))
     console.print(total_sentence(tuned.run.budget), soft_wrap=True)
     console.print(f"Card: {tuned.run.folder / 'card.html'}", soft_wrap=True)
-
-
-def _space(preset: str, path: Path | None, sampler: str | None, count: int) -> Any:
-    """The lists of the file, candidates that an Optuna sampler proposes, or None for the default space."""
-    from tacit.runs import read_config
-    from tacit.tuning import propose
-
-    given = None if path is None else toml_table("space", path)
-    if sampler is None:
-        return given
-    if given is None:
-        config = read_config(preset, {})
-        rate, norm = config.learning_rate, config.clip_norm
-        given = {
-            "learning_rate": {"low": rate / 2, "high": 4 * rate},
-            "clip_norm": {"low": norm / 2, "high": norm},
-        }
-    ranges = {name: _range(name, each) for name, each in given.items()}
-    return propose(ranges, count=count, sampler=sampler)
-
-
-def _range(name: str, given: Any) -> Any:
-    if not isinstance(given, dict):
-        return given
-    if given.keys() != {"low", "high"}:
-        raise check.fail(f"{name} of the space", "a list, or a table of low and high", sorted(given))
-    return given["low"], given["high"]
