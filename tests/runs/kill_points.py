@@ -33,7 +33,7 @@ from tacit.errors import InvalidInput
 from tacit.mechanisms import Mechanism
 from tacit.noise import SecureStream
 from tacit.runs import read_config, resume, train
-from tacit.runs.resumption import SavedLedger
+from tacit.runs.methods.base import SavedLedger
 from tacit.runs.run_signature import origin_of_run
 from tacit.serialization import json_text, write_text
 from tacit.training.private_run import PrivateRun

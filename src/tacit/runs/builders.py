@@ -39,7 +39,6 @@ from tacit.models import module_at
 from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import metric_on_test
-from tacit.runs.methods.base import Progress
 from tacit.runs.open_run import open_run
 from tacit.runs.run_signature import CONFIG, EXECUTION, FEATURES
 from tacit.serialization import json_text, write_text
@@ -47,6 +46,8 @@ from tacit.training import load_model, plan_options
 from tacit.training.execution_record import ExecutionRecord
 from tacit.training.optimizers import AdamBC
 
+Progress = Callable[[str, int, int], None]
+"""Called with (stage, done, total)."""
 ROWS_AT_ONCE = 4096
 """Rows of a forward pass without gradients: enough to keep the cores busy, few enough for any memory."""
 
@@ -54,7 +55,7 @@ ROWS_AT_ONCE = 4096
 def dataset_of(
     config: Config,
     data_dir: str | os.PathLike[str] | None,
-    on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    on_progress: Progress = lambda stage, done, total: None,
 ) -> Dataset:
     """The data that `config` names, encoded by declared public knowledge."""
     on_progress("loading data", 0, 1)

@@ -44,10 +44,9 @@ from tacit.runs.decision_metrics import calibration_of, constant_test, decision_
 from tacit.runs.default_evidence import StepClock, canary_evidence, record_power
 from tacit.runs.folders import write_statement
 from tacit.runs.methods import Job, choose_method, method_of
-from tacit.runs.methods.base import Method, Predict, Progress
+from tacit.runs.methods.base import Method, Predict, Progress, SavedLedger, keep_trained, trained_model
 from tacit.runs.open_run import check_texts, open_run
 from tacit.runs.prediction import LoadedModel, load, write_preprocessing
-from tacit.runs.resumption import SavedLedger, keep_trained, trained_model
 from tacit.runs.run_budget import NONE, UNTRACKED, RunBudget, read_budget
 from tacit.runs.run_signature import CHECKPOINT
 from tacit.runs.settings import TableConfig

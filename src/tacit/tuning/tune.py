@@ -27,9 +27,8 @@ from tacit.runs import Config, Run, read_config
 from tacit.runs.builders import clip_of, dataset_of, stream_of
 from tacit.runs.held_out import holdout_of
 from tacit.runs.methods import Job, Method, Trained, method_of
-from tacit.runs.methods.base import Predict, Progress
+from tacit.runs.methods.base import Predict, Progress, trained_from, trained_table
 from tacit.runs.open_run import open_run
-from tacit.runs.resumption import trained_from, trained_table
 from tacit.runs.run import train_by
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
 from tacit.runs.run_signature import MODEL
