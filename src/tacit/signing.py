@@ -34,23 +34,6 @@ from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.locking import writing
 from tacit.serialization import write_secret, write_text
 
-__all__ = [
-    "Origin",
-    "Sealed",
-    "SigningKey",
-    "code_digest",
-    "configuration_folder",
-    "latest_count",
-    "latest_place",
-    "new_id",
-    "origin_of",
-    "raise_count",
-    "seal",
-    "signature_of",
-    "signing_key",
-    "unseal",
-]
-
 VARIABLE = "TACIT_KEY"
 """Environment variable with the key itself, a text of at least 32 characters, or the path of a key file."""
 _SECRET_BYTES = 32  # as long as the output of SHA-256: a longer key adds nothing (RFC 2104, section 3)

@@ -220,7 +220,7 @@ def environment(**changed: Any) -> Environment:
     loader = PackageLoader("tacit.reports", "templates")
     usual: Any = {"autoescape": True, "undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     made = Environment(loader=loader, **usual | changed)
-    names = ("upward", "downward", "nearest", "percent", "measured", "duration", "setting")
+    names = ("upward", "downward", "leakage", "nearest", "percent", "measured", "duration", "setting")
     made.filters |= {name: getattr(words, name) for name in names}
     return made
 
@@ -234,37 +234,29 @@ def _context(card: Card) -> dict[str, Any]:
     drawn = [result for result in results if result is results[0] or result.advantage < words.TRIVIAL_ADVANTAGE]
     return {
         "card": card,
+        "words": words,
+        "results": results,
         "sentence": sentence,
         "detail": detail,
         "checked": words.checked(card.account.checked and card.account.checked.row()),
         "number": words.headline_number(card.account.results),
         "guaranteed": words.guarantee(results),
         "found": words.strongest(audits),
-        "known": words.known_by_kind(card.ledger.facts, card.ledger.assumptions),
         "filed": filed(card.about),
         "terms": words.terms(card.account.results, protected),
         "protected": protected,
-        "reserve": words.reserve(card.leaks),
         "standing": standing,
-        "facts": words.fact_rows(card.ledger.facts),
         "best": results[0] if standing is Standing.PROVEN else None,
-        "scope": words.scope(card.ledger.scope),
         "neighbours": words.NEIGHBOURS[card.ledger.relation].format(unit=card.ledger.unit),
-        "informative": [_guarantee(result, best=result is results[0]) for result in telling],
-        "others": [_guarantee(result) for result in results if result not in telling],
+        "informative": telling,
+        "others": [result for result in results if result not in telling],
         "audits": [_audit(card, audit) for audit in audits],
         "together": words.together([audit.confidence for audit in audits]),
         "canaries": None if isinstance(card.evidence, str) else card.evidence,
         "powers": _powers(card),
-        "meaning": words.MEANING,
-        "against": words.told_against(card.metrics, card.measure),
-        "measure": words.MEASURES[card.measure],
-        "not_a_bound": words.NOT_A_BOUND,
         "legend": _legend(drawn, audits),
         "figures": _figures(drawn, card),
         "said_of_figures": said_of_figures([result.tradeoff for result in drawn], audits),
-        "shares": words.SHARES,
-        "calibration": card.calibration,
         "left_out": [result.tradeoff.source for result in results if result not in drawn],
     }
 
@@ -302,20 +294,6 @@ def said_of_figures(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult]
     if bands:
         said.append("A band may reach into the shaded region where there are too few records to tell.")
     return " ".join(said)
-
-
-def _guarantee(result: Result, *, best: bool = False) -> dict[str, Any]:
-    standing = result.tradeoff.standing
-    return {
-        "best": best,
-        "accountant": result.tradeoff.source,
-        "standing": standing,
-        "epsilon": words.leakage(result.epsilon, standing),
-        "epsilon_lower": words.downward(result.epsilon_lower),
-        "delta": f"{result.delta:g}",
-        "mu": words.leakage(result.mu, standing),
-        "advantage": words.leakage(result.advantage, standing),
-    }
 
 
 def _audit(card: Card, audit: AuditResult) -> dict[str, Any]:

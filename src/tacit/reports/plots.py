@@ -29,16 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-INK = {
-    name: f"#fe{index:02x}ef"
-    for index, name in enumerate(
-        (
-            *("ink", "faint", "paper"),
-            *("proven", "conditional", "asymptotic", "bayesian", "claimed", "measured"),
-            *("private", "nonprivate"),
-        )
-    )
-}
+_NAMES = "ink faint paper proven conditional asymptotic bayesian claimed measured private nonprivate"
+INK = {name: f"#fe{index:02x}ef" for index, name in enumerate(_NAMES.split())}
 """Stand-in colours, one for each CSS variable `--NAME` of the card; `inline_svg` swaps them."""
 
 _SETTINGS: Any = {

@@ -24,7 +24,7 @@ from tacit.runs.settings import (
     METHOD_SETTINGS,
     OPEN,
     SHORT_FORMS,
-    STATEMENT_SETTINGS,
+    StatementSettings,
     TableConfig,
     check_settings,
     known,
@@ -37,7 +37,7 @@ from tacit.serialization import toml_table
 from tacit.tradeoff import Epsilon
 
 PRESETS = Path(__file__).parent / "presets"
-SECTIONS: dict[str, type] = LOOP_SETTINGS | STATEMENT_SETTINGS | METHOD_SETTINGS
+SECTIONS: dict[str, type] = LOOP_SETTINGS | {"statement": StatementSettings} | METHOD_SETTINGS
 """Every section by name: those of the training loop, of the statement and of the methods."""
 CANARIES = "canaries"
 """The attack on canaries in the first steps of a run, in the same process."""

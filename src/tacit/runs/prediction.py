@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tacit import check
-from tacit.accounting import Ledger
 from tacit.data import Dataset
 from tacit.data.delimited import TableFormat, is_parquet, read_columns, table_file
 from tacit.data.schema import Schema
@@ -24,7 +22,6 @@ from tacit.errors import InvalidInput
 from tacit.features import HashedText, PublicFeatures, features_from
 from tacit.runs.config import Config
 from tacit.runs.methods import Job, method_of
-from tacit.runs.methods.base import Predict
 from tacit.runs.open_run import OpenedRun, open_run
 from tacit.runs.run_signature import CARD, FEATURES, MODEL, PREPROCESSING
 from tacit.serialization import json_text, write_text
@@ -59,9 +56,8 @@ def write_preprocessing(folder: Path, config: Config, dataset: Dataset) -> None:
     write_text(folder / PREPROCESSING, json_text(content))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class LoadedModel:
-    """The model of a run: rows in, answers out.
+    """The model of a run: rows in, answers out; `load` makes it.
 
     Attributes:
         folder: of the run.
@@ -74,20 +70,18 @@ class LoadedModel:
         ledger: what the model cost.
     """
 
-    folder: Path
-    task: str
-    classes_: np.ndarray
-    feature_names_in_: np.ndarray | None
-    schema: Schema | None
-    form: TableFormat
-    target: str
-    ledger: Ledger
-    _shape: tuple[int, ...]
-    _codes: bool
-    _job: Job
-    _predict: Predict
-    _best: Mapping[str, Any]
-    _made_by: PublicFeatures | None = None
+    def __init__(self, run: OpenedRun, config: Config, content: Mapping[str, Any]):
+        table, names, blank = content["table"], content["feature_names"], _blank(content)
+        self.folder, self.ledger, self.task = run.folder, run.ledger, blank.task
+        self.classes_ = np.array(blank.classes, dtype=object)
+        self.feature_names_in_ = None if names is None else np.array(names, dtype=object)
+        self.schema = None if table is None else Schema.from_spec(table["columns"])
+        self.form = TableFormat() if table is None else TableFormat.from_spec(table["format"])
+        self.target = "" if table is None else str(table["target"])
+        self._shape, self._codes, self._best = blank.x_train.shape[1:], bool(content["codes"]), run.best
+        self._job = Job(config, blank, run.ledger, run.folder)
+        self._predict = method_of(config).load(self._job)
+        self._made_by = _features(run.folder, content.get("made_by"))
 
     @property
     def n_features_in_(self) -> int:
@@ -221,34 +215,11 @@ def load(run: str | os.PathLike[str], *, trust_code: bool = False) -> LoadedMode
     opened.needs(MODEL, CARD, PREPROCESSING)
     opened.warn()
     try:
-        return _loaded(opened, config, opened.table(PREPROCESSING))
+        return LoadedModel(opened, config, opened.table(PREPROCESSING))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InvalidInput):
             raise
         raise check.fail(PREPROCESSING, "as a run wrote it", type(error).__name__) from None
-
-
-def _loaded(run: OpenedRun, config: Config, content: Mapping[str, Any]) -> LoadedModel:
-    table = content["table"]
-    blank = _blank(content)
-    job = Job(config, blank, run.ledger, run.folder)
-    names: Sequence[str] | None = content["feature_names"]
-    return LoadedModel(
-        folder=run.folder,
-        task=blank.task,
-        classes_=np.array(blank.classes, dtype=object),
-        feature_names_in_=None if names is None else np.array(names, dtype=object),
-        schema=None if table is None else Schema.from_spec(table["columns"]),
-        form=TableFormat() if table is None else TableFormat.from_spec(table["format"]),
-        target="" if table is None else str(table["target"]),
-        ledger=run.ledger,
-        _shape=blank.x_train.shape[1:],
-        _codes=bool(content["codes"]),
-        _job=job,
-        _predict=method_of(config).load(job),
-        _best=run.best,
-        _made_by=_features(run.folder, content.get("made_by")),
-    )
 
 
 def _features(folder: Path, spec: Mapping[str, Any] | None) -> PublicFeatures | None:

@@ -410,9 +410,6 @@ class StatementSettings:
         return Subject(**stated).about()
 
 
-STATEMENT_SETTINGS: dict[str, type] = {"statement": StatementSettings}
-"""The section of the statement, by name."""
-
 METHOD_SETTINGS: dict[str, type] = {
     "auto": GradientSettings,
     "gradient": GradientSettings,
