@@ -19,17 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from tacit import check, mechanisms
+from tacit import audit, check, mechanisms
 from tacit.accounting import Ledger
-from tacit.audit import (
-    AllocationLikelihoodRatio,
-    AllocationMonitor,
-    GroupedLikelihoodRatio,
-    GroupMonitor,
-    LikelihoodRatio,
-    NoiseMonitor,
-    SamplerMonitor,
-)
 from tacit.audit.canaries import Separated
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
@@ -114,8 +105,8 @@ class LaneMonitors:
     training: Training
     clip_norm: float
     slack: float = 0.0
-    noise: NoiseMonitor = field(default_factory=NoiseMonitor)
-    batches: SamplerMonitor | GroupMonitor | AllocationMonitor | None = None
+    noise: audit.NoiseMonitor = field(default_factory=audit.NoiseMonitor)
+    batches: audit.SamplerMonitor | audit.GroupMonitor | audit.AllocationMonitor | None = None
     batch: np.ndarray | None = None
     group_of: np.ndarray | None = None
 
@@ -130,7 +121,7 @@ class LaneMonitors:
 
     def begin(self, records: int) -> None:
         """Start anew for a run on so many records."""
-        self.noise, self.batches, self.group_of = NoiseMonitor(), None, None
+        self.noise, self.batches, self.group_of = audit.NoiseMonitor(), None, None
         self._records = records
         strategy = self.training.strategy
         self._whitening = None if strategy is None else Whitening(strategy)
@@ -140,17 +131,17 @@ class LaneMonitors:
         self.batch = batch.indices
         if isinstance(sampler, CyclicSampler):
             self.group_of = sampler.group_of()
-            if not isinstance(self.batches, GroupMonitor):
+            if not isinstance(self.batches, audit.GroupMonitor):
                 rate = min(1.0, sampler.groups * self.training.sample_rate)
-                self.batches = GroupMonitor(sampler.groups, rate=rate, block=self.training.block)
+                self.batches = audit.GroupMonitor(sampler.groups, rate=rate, block=self.training.block)
             self.batches.add(batch.indices, self.group_of)
             return
         # Without groups by what the ledger states, and not by what the sampler says.
-        if self.batches is None or isinstance(self.batches, GroupMonitor):
+        if self.batches is None or isinstance(self.batches, audit.GroupMonitor):
             if self.training.allocation is None:
-                self.batches = SamplerMonitor(self._records, self.training.sample_rate)
+                self.batches = audit.SamplerMonitor(self._records, self.training.sample_rate)
             else:
-                self.batches = AllocationMonitor(self._records, *self.training.allocation)
+                self.batches = audit.AllocationMonitor(self._records, *self.training.allocation)
         self.batches.add(batch.indices)
 
     def observe(self, release: np.ndarray, real: int, chosen: np.ndarray) -> None:
@@ -369,12 +360,12 @@ class Training:
     def observer(self, groups: Callable[[], np.ndarray]) -> Observer:
         """The likelihood ratio of canaries, whose group `groups` gives after the run."""
         if self.mechanism is None:
-            return LikelihoodRatio(self.noise_multiplier, self.sample_rate)
+            return audit.LikelihoodRatio(self.noise_multiplier, self.sample_rate)
         if isinstance(self.mechanism, Allocated):
             assert self.allocation is not None
-            return AllocationLikelihoodRatio(self.noise_multiplier, *self.allocation)
+            return audit.AllocationLikelihoodRatio(self.noise_multiplier, *self.allocation)
         strategy = self.strategy if self.strategy is not None else mechanisms.ToeplitzStrategy(self.steps, (1.0,))
-        return GroupedLikelihoodRatio(self.mechanism, strategy, self.noise_multiplier, groups)
+        return audit.GroupedLikelihoodRatio(self.mechanism, strategy, self.noise_multiplier, groups)
 
     def audited(self, affordable: int, wanted: int) -> Training:
         """The steps that default evidence repeats: the first ones where they are a mechanism of their own, else all.

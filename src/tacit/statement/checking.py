@@ -25,17 +25,7 @@ from tacit.accounting import Ledger
 from tacit.errors import InvalidInput, Refused, TacitError
 from tacit.relation import unit_in_words
 from tacit.standing import downward, leakage, upward
-from tacit.statement.document import (
-    SCHEMA,
-    SHARES,
-    Envelope,
-    close,
-    guarantee,
-    mechanism_table,
-    open_envelope,
-    package_digest,
-    payload_digest,
-)
+from tacit.statement import document
 from tacit.statement.keys import TrustStore, author_key, fingerprint
 from tacit.statement.schema import faults, statement_schema
 from tacit.statement.subject import SeenStatements, filed
@@ -108,11 +98,11 @@ def check_statement(
         >>> max(finding.verdict for finding in check_statement(content)[1]).words
         'not checkable'
     """
-    envelope = open_envelope(content)
+    envelope = document.open_envelope(content)
     payload = envelope.payload
     findings = [_signature(envelope), _author(envelope, key)]
-    if payload.get("schema") != SCHEMA:
-        says = f"This version reads {SCHEMA!r}; the statement is of another schema."
+    if payload.get("schema") != document.SCHEMA:
+        says = f"This version reads {document.SCHEMA!r}; the statement is of another schema."
         return payload, [*findings, Finding("schema", Verdict.NOT_CHECKABLE, says)]
     for place in faults(payload, statement_schema()):
         raise InvalidInput(
@@ -148,7 +138,7 @@ def _within(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-def _signature(envelope: Envelope) -> Finding:
+def _signature(envelope: document.Envelope) -> Finding:
     if not envelope.is_signed:
         return _judged("signature", False, "The signature is not that of the key that the statement names.")
     if not envelope.is_canonical:
@@ -162,7 +152,7 @@ def _judged(field: str, holds: bool, says: str, otherwise: str = "") -> Finding:
     return Finding(field, Verdict.VALID if holds else Verdict.CONTRADICTED, says if holds else otherwise or says)
 
 
-def _author(envelope: Envelope, wanted: str) -> Finding:
+def _author(envelope: document.Envelope, wanted: str) -> Finding:
     trusted = TrustStore().find(envelope.fingerprint)
     if trusted is not None and trusted.revoked:
         says = f"{trusted.name} revoked this key; the revocation states {trusted.revoked}, which is its signer's word."
@@ -194,7 +184,7 @@ def _contents(payload: dict[str, Any], slow: bool) -> Iterator[Finding]:
         yield Finding("mechanism", Verdict.NOT_CHECKABLE if unknown else Verdict.CONTRADICTED, str(error))
         return
     yield Finding("mechanism", Verdict.VALID, "The chain of its entries and facts is whole.")
-    if mechanism_table(ledger) != payload["mechanism"]:
+    if document.mechanism_table(ledger) != payload["mechanism"]:
         yield Finding("mechanism", Verdict.CONTRADICTED, "The ledger states more, or other, than it says of itself.")
     facts = [{name: fact.spec()[name] for name in ("id", "how", "says")} for fact in ledger.facts]
     same = facts == payload["facts"]
@@ -209,10 +199,10 @@ def _numbers(stated: dict[str, Any], ledger: Ledger, slow: bool) -> Iterator[Fin
         return
     try:
         places = [row["epsilon"] for row in stated["tradeoff"]]
-        if len(places) != len(SHARES):
-            raise check.fail("guarantee.tradeoff", f"a list of {len(SHARES)} rows", len(places))
+        if len(places) != len(document.SHARES):
+            raise check.fail("guarantee.tradeoff", f"a list of {len(document.SHARES)} rows", len(places))
         with _within(0.0 if slow else _SECONDS):
-            own = guarantee(ledger, [row["delta"] for row in stated["at"]], places)
+            own = document.guarantee(ledger, [row["delta"] for row in stated["at"]], places)
     except _TooLong:
         says = f"The numbers take more than {_SECONDS:g} seconds of a processor: check with --slow."
         yield Finding("guarantee", Verdict.NOT_CHECKABLE, says)
@@ -239,7 +229,7 @@ def _bound(place: str, stated: object, own: float | None, *, upper: bool) -> Fin
         verdict = Verdict.CONTRADICTED if own is None else Verdict.NOT_TIGHT
         return Finding(place, Verdict.VALID if stated is own else verdict, f"Recomputed: {own}.")
     number = _number(stated)
-    if close(number, own):
+    if document.close(number, own):
         return Finding(place, Verdict.VALID, f"Recomputed: {own:.9g}.")
     verdict = Verdict.NOT_TIGHT if (number > own) is upper else Verdict.CONTRADICTED
     return Finding(place, verdict, f"Stated: {number:.9g}; recomputed: {own:.9g}.")
@@ -274,7 +264,7 @@ def _digests(payload: dict[str, Any], model: Path | None) -> Iterator[Finding]:
         yield _judged("digests.model", same, "The file is the model of the statement.", "The file is another model.")
     software = payload["software"]
     if software["tacit"] == tacit.__version__:
-        same = software["package"] == package_digest()
+        same = software["package"] == document.package_digest()
         says = (
             "It is that of the package here." if same else "The package that wrote it has other code than the one here."
         )
@@ -283,11 +273,11 @@ def _digests(payload: dict[str, Any], model: Path | None) -> Iterator[Finding]:
     yield Finding("software", Verdict.VALID, says)
 
 
-def _sequence(envelope: Envelope) -> Finding:
+def _sequence(envelope: document.Envelope) -> Finding:
     """Whether its author made a newer statement about its subject, of those that were seen here."""
     subject, field = envelope.payload["subject"], "subject.sequence"
     number, newest = subject["sequence"], SeenStatements().newest(envelope.fingerprint, str(subject["id"]))
-    if newest is None or newest.digest == payload_digest(envelope.payload):
+    if newest is None or newest.digest == document.payload_digest(envelope.payload):
         return Finding(field, Verdict.VALID, f"Number {number} about this subject; no newer one was seen here.")
     if newest.sequence == number:
         says = f"Its author signed another statement with the number {number} too, of {newest.date}."
@@ -311,7 +301,7 @@ def note_seen(payload: dict[str, Any], findings: Sequence[Finding]) -> None:
     if known and max(finding.verdict for finding in findings) is not Verdict.CONTRADICTED:
         author = fingerprint(base64.b64decode(payload["author"]["key"]))
         with suppress(OSError):  # A folder that can't be written changes no verdict.
-            SeenStatements().note(author, payload["subject"], payload_digest(payload))
+            SeenStatements().note(author, payload["subject"], document.payload_digest(payload))
 
 
 def _digest_of(path: Path) -> str:

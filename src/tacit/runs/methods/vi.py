@@ -9,23 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit import check
+from tacit import check, variational
 from tacit.data import Dataset
 from tacit.runs.builders import ROWS_AT_ONCE, stream_of
 from tacit.runs.methods.base import Job, Method, Predict, Trained, baseline_of, store, stored
 from tacit.runs.settings import VariationalSettings
 from tacit.tradeoff import Epsilon
 from tacit.training import Functions
-from tacit.variational import (
-    Likelihood,
-    LinearLikelihood,
-    LogisticLikelihood,
-    Posterior,
-    SoftmaxLikelihood,
-    VariationalModel,
-    infer,
-    infer_nonprivate,
-)
 
 
 class Variational(Method[VariationalSettings]):
@@ -43,7 +33,7 @@ class Variational(Method[VariationalSettings]):
         """Infer a posterior privately."""
         config, own = job.config, self.settings
         likelihood = self._likelihood(job.dataset)
-        found = infer(
+        found = variational.infer(
             likelihood,
             *_tensors(job.dataset.x_train, job.dataset.y_train),
             # Public by the assumption of every run.
@@ -85,7 +75,7 @@ class Variational(Method[VariationalSettings]):
         x, _ = _tensors(job.dataset.x_train[:1], job.dataset.y_train[:1])
         likelihood, own = self._likelihood(job.dataset), self.settings
         settings = {"family": own.family, "prior_std": own.prior_std, "seed": job.config.init_seed}
-        start = VariationalModel(likelihood, x.shape[1], **settings).posterior()
+        start = variational.VariationalModel(likelihood, x.shape[1], **settings).posterior()
         store(job, {"mean": start.mean, "factor": start.factor})
         return Trained(
             predict=_predictor(start),
@@ -100,7 +90,7 @@ class Variational(Method[VariationalSettings]):
 
     def _without_privacy(self, job: Job) -> Predict:
         given = job.config.nonprivate_learning_rate
-        found = infer_nonprivate(
+        found = variational.infer_nonprivate(
             self._likelihood(job.dataset),
             *_tensors(job.dataset.x_train, job.dataset.y_train),
             learning_rate=self.settings.learning_rate if given is None else given,
@@ -112,13 +102,13 @@ class Variational(Method[VariationalSettings]):
     def load(self, job: Job) -> Predict:
         """The posterior prediction of the run in `job.folder`."""
         likelihood = self._likelihood(job.dataset)
-        return stored(job, lambda found: _predictor(Posterior(found["mean"], found["factor"], likelihood)))
+        return stored(job, lambda found: _predictor(variational.Posterior(found["mean"], found["factor"], likelihood)))
 
-    def _likelihood(self, dataset: Dataset) -> Likelihood:
+    def _likelihood(self, dataset: Dataset) -> variational.Likelihood:
         if dataset.task == "regression":
-            return LinearLikelihood(self.settings.noise_std)
+            return variational.LinearLikelihood(self.settings.noise_std)
         classes = len(dataset.classes)
-        return LogisticLikelihood() if classes == 2 else SoftmaxLikelihood(classes)
+        return variational.LogisticLikelihood() if classes == 2 else variational.SoftmaxLikelihood(classes)
 
     def _common(self, job: Job) -> dict[str, Any]:
         """Arguments that private and non-private inference share."""
@@ -149,7 +139,7 @@ def _rows(inputs: np.ndarray) -> Tensor:
     return torch.cat([flat, torch.ones(len(flat), 1)], dim=1)
 
 
-def _predictor(posterior: Posterior) -> Predict:
+def _predictor(posterior: variational.Posterior) -> Predict:
     """Predictive class probabilities, or means, averaged over the posterior."""
 
     def answer(inputs: np.ndarray) -> np.ndarray:
