@@ -82,12 +82,7 @@ def init(
 
 
 @budget_app.command()
-def show(
-    name: str | None = None,
-    *,
-    registry: str | None = None,
-    json: bool = False,
-) -> None:
+def show(name: str | None = None, *, registry: str | None = None, json: bool = False) -> None:
     """Show caps, the exact total and what is left of each data set.
 
     Args:
@@ -143,12 +138,7 @@ def cap(
 
 
 @budget_app.command()
-def history(
-    name: str | None = None,
-    *,
-    registry: str | None = None,
-    json: bool = False,
-) -> None:
+def history(name: str | None = None, *, registry: str | None = None, json: bool = False) -> None:
     """List every entry, oldest first.
 
     Args:
@@ -169,11 +159,7 @@ def history(
 
 @budget_app.command()
 def export(
-    name: str | None = None,
-    *,
-    form: str = "json",
-    out: Path | None = None,
-    registry: str | None = None,
+    name: str | None = None, *, form: str = "json", out: Path | None = None, registry: str | None = None
 ) -> None:
     """Write releases and totals as JSON or CSV.
 
@@ -239,10 +225,7 @@ def statement(
 
 
 @budget_app.command()
-def verify(
-    *,
-    registry: str | None = None,
-) -> None:
+def verify(*, registry: str | None = None) -> None:
     """Check every signature, the chain of entries, the fingerprints, and that none is missing.
 
     Args:

@@ -23,14 +23,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.segment import Segment
 from typer.core import TyperCommand, TyperGroup
 

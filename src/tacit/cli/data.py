@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def data_command(
-    name: str | None = None,
-    *,
-    data_dir: Path | None = None,
-    download: bool = False,
-    json: bool = False,
+    name: str | None = None, *, data_dir: Path | None = None, download: bool = False, json: bool = False
 ) -> None:
     """List the data sets, show the files and licence of one, or download it.
 

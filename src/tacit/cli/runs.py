@@ -25,11 +25,7 @@ runs_app = CommandGroup("List, compare, export and clean runs.")
 
 
 @runs_app.command("list")
-def list_runs(
-    folder: Path = Path("runs"),
-    *,
-    json: bool = False,
-) -> None:
+def list_runs(folder: Path = Path("runs"), *, json: bool = False) -> None:
     """List the runs in FOLDER: state, test result and best guarantee of each.
 
     Args:
@@ -49,11 +45,7 @@ def list_runs(
 
 
 @runs_app.command()
-def show(
-    run: Path,
-    *,
-    json: bool = False,
-) -> None:
+def show(run: Path, *, json: bool = False) -> None:
     """Show one run: its state, guarantee, test results and settings.
 
     Args:
@@ -82,11 +74,7 @@ def show(
 
 
 @runs_app.command()
-def compare(
-    runs: list[Path],
-    *,
-    json: bool = False,
-) -> None:
+def compare(runs: list[Path], *, json: bool = False) -> None:
     """Compare finished runs: results, guarantees, and the settings in which they differ.
 
     Each guarantee is of its run alone: choosing among runs by their results costs more (tacit tune).
@@ -107,13 +95,7 @@ def compare(
 
 
 @runs_app.command()
-def export(
-    run: Path,
-    *,
-    out: Path,
-    onnx: bool = False,
-    trust_code: bool = False,
-) -> None:
+def export(run: Path, *, out: Path, onnx: bool = False, trust_code: bool = False) -> None:
     """Copy the model of RUN with its preprocessing, card, ledger and signature.
 
     Args:
@@ -136,11 +118,7 @@ def export(
 
 
 @runs_app.command()
-def clean(
-    folder: Path = Path("runs"),
-    *,
-    yes: bool = False,
-) -> None:
+def clean(folder: Path = Path("runs"), *, yes: bool = False) -> None:
     """Remove runs that were begun and released nothing; what was spent is never removed.
 
     Args:
@@ -168,11 +146,7 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
     console.print(rows_table(rows, width=console.width))
 
 
-def card_command(
-    run: Path,
-    *,
-    out: Path | None = None,
-) -> None:
+def card_command(run: Path, *, out: Path | None = None) -> None:
     """Export the card of RUN; without --out print it as Markdown.
 
     Args:
@@ -196,12 +170,7 @@ def card_command(
 
 
 def predict_command(
-    run: Path,
-    file: Path,
-    *,
-    out: Path | None = None,
-    trust_code: bool = False,
-    show_values: bool = False,
+    run: Path, file: Path, *, out: Path | None = None, trust_code: bool = False, show_values: bool = False
 ) -> None:
     """Predict the rows of FILE in their order, as CSV: a prediction a row, and the probability of each class.
 
@@ -237,12 +206,7 @@ def _cell(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def serve_command(
-    runs: Path = Path("runs"),
-    *,
-    port: int = 8765,
-    open_browser: bool = False,
-) -> None:
+def serve_command(runs: Path = Path("runs"), *, port: int = 8765, open_browser: bool = False) -> None:
     """Serve runs, a calculator, jobs and budgets on 127.0.0.1; the address that it prints holds the token.
 
     Args:
@@ -255,11 +219,7 @@ def serve_command(
     serve(runs, port=port, open_browser=open_browser)
 
 
-def tickets_command(
-    path: Path,
-    *,
-    json: bool = False,
-) -> None:
+def tickets_command(path: Path, *, json: bool = False) -> None:
     """List saved tickets and the layers of a single one.
 
     Args:

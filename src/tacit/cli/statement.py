@@ -141,10 +141,7 @@ key_app = CommandGroup("Make, show, trust, revoke and list the keys that sign st
 
 
 @key_app.command()
-def new(
-    *,
-    out: Path | None = None,
-) -> None:
+def new(*, out: Path | None = None) -> None:
     """Make the key of this user, once.
 
     Args:
@@ -159,10 +156,7 @@ def new(
 
 
 @key_app.command()
-def show(
-    *,
-    out: Path | None = None,
-) -> None:
+def show(*, out: Path | None = None) -> None:
     """Show the public key of this user and its fingerprint, for others to trust.
 
     Args:
@@ -174,11 +168,7 @@ def show(
 
 
 @key_app.command()
-def trust(
-    file: Path,
-    *,
-    name: str,
-) -> None:
+def trust(file: Path, *, name: str) -> None:
     """Trust a public key; compare its fingerprint with its owner first, over another way than the file came.
 
     Args:
@@ -193,11 +183,7 @@ def trust(
 
 
 @key_app.command()
-def revoke(
-    file: Path | None = None,
-    *,
-    out: Path | None = None,
-) -> None:
+def revoke(file: Path | None = None, *, out: Path | None = None) -> None:
     """Take a revocation of a trusted key, or write that of one's own for others to take.
 
     A revocation states the time of its signature and nothing more; that time is its signer's word.

@@ -177,12 +177,7 @@ def _print_files(told: dict[str, str], found: dict[str, object], *, json: bool) 
 
 
 def doctor_command(
-    model: str,
-    *,
-    fix: bool = False,
-    input_shape: str | None = None,
-    vocabulary: int | None = None,
-    json: bool = False,
+    model: str, *, fix: bool = False, input_shape: str | None = None, vocabulary: int | None = None, json: bool = False
 ) -> None:
     """Find layers that mix the examples of a batch or keep private data, with the fix; exit code 2 if there are any.
 
