@@ -37,15 +37,16 @@ def data_command(
     if json:
         print(json_text({"datasets": facts}))
         return
-    from rich.table import Table
+    from tacit.reports import plain_table
 
-    table = Table("name", "train", "test", "features", "answers", "here", box=None)
-    for fact in facts:
-        shape = " x ".join(map(str, fact["features"]))
-        rows = (str(fact["rows"]["train"]), str(fact["rows"]["test"]))
-        table.add_row(fact["name"], *rows, shape, _answers(fact), "yes" if fact["present"] else "no")
+    rows = [
+        {"name": fact["name"], "train": str(fact["rows"]["train"]), "test": str(fact["rows"]["test"])}
+        | {"features": " x ".join(map(str, fact["features"])), "answers": _answers(fact)}
+        | {"here": "yes" if fact["present"] else "no"}
+        for fact in facts
+    ]
     console = screen()
-    console.print(table)
+    console.print(plain_table(rows))
     for fact in facts if name else []:
         console.print(f"{fact['summary']}\nLicence: {fact['licence']}")
         for file in fact["files"]:

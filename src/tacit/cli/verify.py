@@ -245,16 +245,13 @@ def _speed(model: nn.Module, inputs: Tensor) -> str:
 
 
 def _print(rows: list[dict[str, str]], changes: dict[str, str], repaired: nn.Module | None, speed: str | None) -> None:
-    from rich.table import Table
+    from tacit.reports import plain_table
 
     console = screen()
     if rows:
-        table = Table(box=None)
-        for column in ("layer", "type", "problem", "fix"):
-            table.add_column(column, overflow="fold")
-        for row in rows:
-            table.add_row(row["path"] or "(the model)", row["layer"], row["reason"], row["fix"])
-        console.print(table)
+        heads = {"path": "layer", "layer": "type", "reason": "problem", "fix": "fix"}
+        told = [{head: row[name] for name, head in heads.items()} for row in rows]
+        console.print(plain_table([row | {"layer": row["layer"] or "(the model)"} for row in told]))
     else:
         console.print("No layer mixes examples or keeps private data.")
     if speed is not None:
