@@ -87,10 +87,10 @@ def _loaded(run: Path) -> str:
 def _in_the_workbench(run: Path) -> str:
     from tacit.workbench.runs import list_runs
 
-    rows = [row for row in list_runs(run.parent) if row.name == run.name]
-    if not rows or rows[0].origin.startswith("changed"):
+    rows = [row for row in list_runs(run.parent) if row["name"] == run.name]
+    if not rows or rows[0]["origin"].startswith("changed"):
         return "refused"
-    return "stated" if "stated" in rows[0].guarantee else rows[0].guarantee
+    return "stated" if "stated" in rows[0]["guarantee"] else rows[0]["guarantee"]
 
 
 def _by_command(name: str, run: Path) -> str:

@@ -345,7 +345,7 @@ def test_numbers_that_take_long_are_not_checked_unless_asked_for(key, monkeypatc
             pass
         return slow(*given)
 
-    monkeypatch.setattr("tacit.statement.checking.guarantee", computed)
+    monkeypatch.setattr("tacit.statement.document.guarantee", computed)
     found = check_statement(content, key=fingerprint(key.public))[1]
     assert max(found, key=lambda each: each.verdict).field == "guarantee"
     assert "--slow" in max(found, key=lambda each: each.verdict).says

@@ -134,7 +134,7 @@ class Trial:
 
     Attributes:
         settings: as drawn.
-        trained: what a card says of it (`runs.resumption.trained_table`).
+        trained: what a card says of it (`runs.methods.base.trained_table`).
         ledger: SPEC of its own steps.
         model: content of its model file, in base64.
     """
