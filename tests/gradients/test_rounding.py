@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tacit.accounting import How, Ledger
 from tacit.clipping import BatchMeanClip, FlatClip
 from tacit.errors import UnsupportedModel
-from tacit.gradients import ClippedSum, UnitIds, flat_gradient, per_sample_gradients, rounding
+from tacit.gradients import ClippedSum, UnitIds, per_sample_gradients, rounding
 from tacit.gradients.flat_gradient import Buffers
 from tacit.gradients.rounding import (
     DOUBLE_SLACK,
@@ -138,8 +138,7 @@ def test_gradients_that_cancel_over_positions_stay_within_the_bound(count, posit
 @pytest.mark.parametrize(("positions", "width", "outputs"), [(12, 3000, 200), (300, 40, 60)])
 def test_norms_of_ordinary_records_are_not_raised(positions, width, outputs, monkeypatch):
     """By Gram matrices of long rows, and by matrices that are made in parts."""
-    for module in (flat_gradient, per_sample_gradients):
-        monkeypatch.setattr(module, "MOST_KEPT_VALUES", 40 * outputs)
+    monkeypatch.setattr(per_sample_gradients, "MOST_KEPT_VALUES", 40 * outputs)
     draw = torch.Generator().manual_seed(positions)
     x = torch.randn(6, positions, width, generator=draw)
     y = torch.randn(6, positions, outputs, generator=draw) + 0.3
@@ -349,8 +348,7 @@ def lone_sums(clipped, x, y):
 @pytest.mark.parametrize("kind", ["matrix", "table"])
 def test_what_cancels_in_one_unit_of_double_precision_rounds_no_other(kind, monkeypatch):
     """Terms 1e19 times the sum, which double precision hides: each record is to give the same in every batch."""
-    for module in (flat_gradient, per_sample_gradients):
-        monkeypatch.setattr(module, "MOST_KEPT_VALUES", 1)
+    monkeypatch.setattr(per_sample_gradients, "MOST_KEPT_VALUES", 1)
     draw = torch.Generator().manual_seed(3)
     count, half = 40, 12
     signs = torch.randn(count, half, 5, generator=draw, dtype=torch.float64) * 1e10

@@ -200,9 +200,8 @@ class ClippedSum:
         if max_physical_batch_size is not None and max_physical_batch_size != "auto":
             self._max_physical_batch_size = check.count("max_physical_batch_size", max_physical_batch_size)
         self._buffers = Buffers()
-        if expected_batch_size is not None and self._max_physical_batch_size < expected_batch_size:
-            # Memory is short: per-sample matrices are made twice.
-            self._buffers.kept_values = 0
+        # Physical batches below the expected one say that memory is short.
+        self._gives_back = expected_batch_size is not None and self._max_physical_batch_size < expected_batch_size
         self.probe = ModelProbe(model)
         self._probed: dict[tuple[object, ...], bool] = {}
         self._verifications = _VERIFICATIONS.setdefault(model, {})
@@ -315,7 +314,7 @@ class ClippedSum:
                 total.add(added.gradient())
             norms.append(found)
             start += len(chunk)
-        if not self._buffers.kept_values:
+        if self._gives_back:
             give_back_free_memory()
         return norms[0] if len(norms) == 1 else torch.cat(norms)
 

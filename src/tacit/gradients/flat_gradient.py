@@ -65,7 +65,7 @@ def give_back_free_memory() -> None:
             trim(0)
 
 
-# Values of per-sample matrices of one parameter that are kept (16 MB).
+# Per-sample matrices up to so many values (16 MB) stay from the norm to the weighted sum; larger ones are made twice.
 MOST_KEPT_VALUES = 2**22
 # Terms added one by one at the first of two levels of a sum; so few keep its rounding small.
 _FIRST_LEVEL = 64
@@ -73,16 +73,10 @@ _FUSED = ContextVar("_FUSED", default=False)
 
 
 class Buffers:
-    """Memory by name. Tensors that view a buffer lease it: it is used again only after all of them are gone.
-
-    Attributes:
-        kept_values: per-sample matrices of one parameter up to so many values stay from the norm to the weighted sum;
-            larger ones are made twice.
-    """
+    """Memory by name. Tensors that view a buffer lease it: it is used again only after all of them are gone."""
 
     def __init__(self) -> None:
         self._buffers: dict[object, Tensor] = {}
-        self.kept_values = MOST_KEPT_VALUES
 
     def copy(self, name: object, view: Tensor) -> Tensor:
         """`view` laid out contiguously."""

@@ -173,7 +173,7 @@ class OuterProductSum(PerSampleGradients):
         inputs = self.right.shape[3]
         if positions == 1:
             return self._one_position()
-        small = batch * groups * outputs * inputs <= self.buffers.kept_values
+        small = batch * groups * outputs * inputs <= MOST_KEPT_VALUES
         work = positions**2 * (outputs + inputs) if small else positions * (outputs + inputs)
         gram = groups == 1 and work < outputs * inputs
         if small and not gram:
