@@ -1,4 +1,4 @@
-"""The saddle line of every mechanism, smoothed and split, against brute force and the lattice."""
+"""The saddle line of every mechanism, smoothed at need, against brute force and the lattice."""
 
 import itertools
 import math
@@ -16,8 +16,6 @@ from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.intervals import Contradiction, intersection
 from tacit.accounting.pld.inversion import SaddleLine
 from tacit.accounting.pld.sampled_cumulant import SampledGaussianCumulant
-from tacit.accounting.pld.step_cumulants import Unsuitable
-from tacit.accounting.pld.tail_split import TailSplitter
 from tacit.mechanisms import Gaussian
 from tacit.mechanisms.pairs import (
     AtomPair,
@@ -112,34 +110,11 @@ def test_blurred_line_meets_the_exact_lattice(epsilon: float, steps: int, spread
     assert high >= exact[0] * (1 - 1e-9)
 
 
-@pytest.mark.slow
-@settings(max_examples=12, deadline=None)
-@given(st.floats(-5.5, -2.5), st.floats(-0.3, 0.5), st.floats(0.5, 6.0), st.floats(-28, -6))
-def test_runs_apart_agree_with_the_lattice_at_every_threshold(
-    rate: float, sigma: float, steps: float, log10_delta: float
-) -> None:
-    parts: list[tuple[Pair, int]] = [(SampledGaussianPair(10**sigma, 10**rate, True), round(10**steps))]
-    general = Convolution(parts, largest=1 << 14)
-    log_delta = log10_delta * math.log(10)
-    saddle = general.saddle_for_delta(10**log10_delta)
-    if not saddle.epsilon > 1e-3:
-        return
-    splitter = TailSplitter(parts, general.coarse_losses_for(log_delta), 20_000)
-    bounds = [general.bracket(saddle).bounds(saddle.epsilon)]
-    for share in (0.5, 0.33, 0.2):
-        try:
-            split = splitter._at(saddle.epsilon, log_delta, share * saddle.epsilon, 0.1)
-        except Unsuitable:
-            continue
-        bounds += [split.bounds(saddle.epsilon)] if split else []
-    assert max(low for low, _ in bounds) <= min(high for _, high in bounds) * (1 + 1e-9)
-
-
 def test_a_bracket_that_was_once_too_high() -> None:
     parts: list[tuple[Pair, int]] = [(SampledGaussianPair(0.7992, 2.278e-5, True), 1344)]
     low, high = Dispatch(parts).epsilon(3.04e-28)
     assert low <= 3.1814819157 <= high
-    assert high - low <= 1e-7 * low
+    assert high - low <= 1e-6 * low
     general = Convolution(parts)
     saddle = general.saddle_for_epsilon(high)
     floor, ceiling = general.bracket(saddle).bounds(high)

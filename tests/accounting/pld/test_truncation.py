@@ -2,17 +2,24 @@
 
 import itertools
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
 from tacit.accounting import Ledger
+from tacit.accounting.pld import truncation
 from tacit.accounting.pld.accountant import Pld
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.truncation import TruncatedLattice, TruncatedPair, Truncation
 from tacit.mechanisms import Gaussian
-from tacit.mechanisms.pairs import GaussianMixturePair, SampledGaussianPair
+from tacit.mechanisms.pairs import (
+    GaussianMixturePair,
+    GaussianReplacePair,
+    Pair,
+    SampledGaussianPair,
+)
 
 RARE = [(0.8, 4e-4), (2.0, 1e-3), (0.6, 0.05)]
 
@@ -131,20 +138,23 @@ def test_a_small_lattice_and_a_fine_one_never_exclude_each_other():
             found = builder.near_delta(delta, Dispatch([(pair, steps)]).general.saddle_for_delta(delta).epsilon)
             if found is None or not found.epsilon > 0:
                 continue
-            rough = builder._lattice(found.epsilon, 2.0, 1 << 11)
+            rough = builder._wide(found.epsilon, 1 << 11)
             assert rough is not None
             low, high = found.bounds(found.epsilon)
             floor, ceiling = rough.bounds(found.epsilon)
             assert max(low, floor) <= min(high, ceiling)
 
 
-def test_beyond_the_limit_the_bounds_are_those_of_the_limit():
+def test_beyond_the_ends_the_bounds_are_those_of_the_ends():
     for remove in (True, False):
-        local = Truncation([(SampledGaussianPair(1.0, 1e-3, remove), 20)], 2e-7).near_epsilon(5e-3)
+        local = Truncation([(SampledGaussianPair(1.0, 1e-3, remove), 20)], 2e-7)._lattice(5e-3, (4e-3, 6e-3), 1 << 14)
         assert isinstance(local, TruncatedLattice)
-        beyond = local.limit * (1.1 if remove else 0.9)
-        at, there = local.bounds(local.limit), local.bounds(beyond)
-        assert there == ((0.0, at[1]) if remove else (at[0], 1.0))
+        if remove:
+            assert local.floor == 0.0
+            assert local.bounds(local.limit * 1.1) == (0.0, local.bounds(local.limit)[1])
+        else:
+            assert local.limit == np.inf
+            assert local.bounds(local.floor * 0.9) == (local.bounds(local.floor)[0], 1.0)
 
 
 def test_masses_of_a_truncated_pair_are_those_inside():
@@ -159,8 +169,62 @@ def test_masses_of_a_truncated_pair_are_those_inside():
             assert kept.sum() == pytest.approx(all_[middle].sum(), rel=1e-12)
 
 
-def test_only_rare_samples_of_one_direction_are_truncated():
-    one, other = SampledGaussianPair(1.0, 1e-3, True), SampledGaussianPair(1.0, 1e-3, False)
-    assert Truncation.of([(one, 100)], 2e-7) is not None
-    for parts in ([(one, 100), (other, 100)], [(one, 1)], [(one, 10**5)], [(SampledGaussianPair(1.0, 1.0, True), 3)]):
-        assert Truncation.of(parts, 2e-7) is None
+def two_steps(pair: Pair, epsilon: float, width: float = 30.0, points: int = 20_001) -> tuple[float, float]:
+    """Bounds on delta of two steps: one of them in cells whose losses all count as their least or largest one."""
+    edges = np.linspace(-width, width, points)
+    p = pair.bin_masses(edges)[0]
+    above = [np.cumsum(mass[::-1])[::-1][1:] for mass in pair.bin_masses(epsilon - edges[::-1])]
+    rest = np.maximum(above[0] - np.exp(epsilon - edges[::-1]) * above[1], 0.0)[::-1]  # delta at epsilon less an edge.
+    return float(p[1:] @ rest), float(p[:-1] @ rest + p[-1])
+
+
+MIRRORED = [GaussianReplacePair(0.7, 2e-3), GaussianReplacePair(1.5, 0.02), SampledGaussianPair(0.7, 0.02, True)]
+
+
+@pytest.mark.parametrize("pair", MIRRORED, ids=str)
+@pytest.mark.parametrize("excess", [1e-9, 0.3, 1e3])
+def test_what_other_steps_make_up_for_is_within_the_bounds(pair: Pair, excess: float, monkeypatch: pytest.MonkeyPatch):
+    """Losses without a lower end: a small margin leaves much of them to the excess, a large one next to nothing."""
+    monkeypatch.setattr(truncation, "_EXCESS", excess)
+    for epsilon in (0.02, 0.3, 1.0):
+        local = Truncation([(pair, 2)], 2e-7)._lattice(epsilon, (epsilon / 1.05, epsilon * 1.05), 1 << 16)
+        assert local is not None
+        (low, high), (least, most) = local.bounds(epsilon), two_steps(pair, epsilon, 5.0)
+        assert low <= most
+        assert high >= least
+        assert high - low <= 1e-5 * high or excess > 1e-9
+
+
+def test_a_margin_of_nothing_needs_its_excess(monkeypatch: pytest.MonkeyPatch):
+    """Runs with one large loss and a negative one lose less than epsilon: without the excess delta would be too low."""
+    monkeypatch.setattr(truncation, "_MARGINS", np.array([1e-9]))
+    pair = GaussianReplacePair(0.7, 0.2)
+    local = Truncation([(pair, 2)], 2e-7)._lattice(0.5, (0.5, 0.5), 1 << 16)
+    assert local is not None
+    low, high = two_steps(pair, 0.5, 15.0)
+    assert local.bounds(0.5)[1] - local.excess < low
+    assert local.bounds(0.5)[1] >= high * (1 - 1e-3)
+
+
+@pytest.mark.parametrize("pair", [SampledGaussianPair(0.8, 0.01, True), GaussianReplacePair(1.2, 0.05)], ids=str)
+def test_reverse_moments_are_upper_bounds(pair: Pair):
+    logs, lost = truncation._reverse_moments(pair)
+    for power, value, missed in zip(truncation._POWERS[:20].tolist(), logs, lost, strict=False):
+        if missed > 1e-12 or power > 6:
+            continue
+        with mpmath.workdps(30):
+            sigma, rate = mpmath.mpf(pair.sigma), mpmath.mpf(pair.rate)
+
+            def term(x, power=power, sigma=sigma, rate=rate):
+                up, down = (1 - rate + rate * mpmath.e ** ((2 * s * x - 1) / (2 * sigma**2)) for s in (1, -1))
+                down = down if isinstance(pair, GaussianReplacePair) else mpmath.mpf(1)
+                return mpmath.npdf(x, 0, sigma) * up * (down / up) ** power
+
+            exact = float(mpmath.log(mpmath.quad(term, mpmath.linspace(-14 * sigma, 14 * sigma, 57))))
+        assert exact <= value + 1e-12 <= exact + 0.02 * power**2
+
+
+def test_infinite_losses_atoms_and_single_steps_are_not_truncated():
+    one = SampledGaussianPair(1.0, 1e-3, True)
+    assert Dispatch([(one, 100)]).truncation is not None
+    assert Dispatch([(one, 1)]).truncation is None

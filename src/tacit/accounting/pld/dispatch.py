@@ -23,21 +23,21 @@ from tacit.accounting.pld.inversion import SaddleLine, saddle_line
 from tacit.accounting.pld.saddle_point import saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.pld.simple_bounds import SimpleBounds, Single
 from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum, Unsuitable
-from tacit.accounting.pld.tail_split import TailSplitter
 from tacit.accounting.pld.truncation import TruncatedLattice, Truncation
 from tacit.mechanisms.pairs import Pair
 
 _POINTS = 20_000  # Points of one saddle line: about 10 ms.
 _ROUGH = 1 << 12  # Lattice points of the cross-check, whose bounds are wide but independent of the line's.
 _ROUGH_GROUPS = 6  # Its unlike noises at most.
-_LEAST = 1e-12  # Epsilon from which on a tail split is worth trying; tilts of smaller ones leave the doubles.
+_UNLIKE = 32  # Unlike parts of a truncated lattice at most.
 _LEAST_TOP = 1e-6  # Largest loss below which lattices alone answer: frequencies of lines leave their grid.
-_WIDE = 2e-7  # Relative width of delta from which a tail split is worth trying.
 _AGREED = 1e-6  # Relative distance of delta within which two answers need no closer look.
 _UNDECIDED = 3  # Epsilons of a search about which no engine says enough, before it ends.
 _LOOSE = 1e-3  # Relative width from which another engine is worth trying.
-_CLOSE = 1e-5  # Relative width of delta up to which a truncated lattice that settles nothing saves the large one.
-_NARROW = 2e-6  # Relative width of an answer up to which a truncated lattice gives it.
+_NARROW = 2e-6  # Relative width of an answer up to which no other engine is asked.
+_SHARP = 1e-8  # The same of delta where a truncated lattice may know more than a smoothed line.
+_CLOSE = 1e-5  # The same of a truncated lattice, which others hardly ever exceed by much.
+_SCATTERED = 8.0  # Standard deviation of the tilted loss in units of 1 / theta from which on few losses decide.
 _IGNORE_OVERFLOW = np.errstate(
     over="ignore", invalid="ignore", divide="ignore"
 )  # `valid_bounds` takes nothing from such results.
@@ -64,40 +64,66 @@ class Question:
 
     @cached_property
     def near(self) -> LocalBounds:
-        """The engine that settles the question, else the narrowest of the truncated lattice, the line and a lattice."""
-        if settled := self._of.single or self._quick:
-            return settled
-        if self._truncated and looseness(self._truncated, self._truncated.epsilon) <= _CLOSE:
-            return self._truncated
-        found = self._narrower(self._of.general)
-        return min(found, self._truncated or found, key=lambda each: looseness(each, each.epsilon))
+        """The first engine that settles the question, else the narrowest of them."""
+        if self._of.single:
+            return self._of.single
+        best: LocalBounds | None = None
+        for engine in self._engines():
+            found = engine()
+            if found is None:
+                continue
+            if best is not None:
+                self._compare(best, found)
+            best = found if best is None or self._width(found) < self._width(best) else best
+            at_zero = self._delta is not None and valid_bounds(best, 0.0)[1] <= self._delta
+            if at_zero or self._width(best) <= self._enough(best):
+                break
+        assert best is not None
+        return best
+
+    def _enough(self, local: LocalBounds) -> float:
+        """The width up to which an engine settles the question; bounds on delta serve kinks of other curves as well."""
+        if isinstance(local, TruncatedLattice):
+            return _NARROW if self._delta is None else _CLOSE
+        return _NARROW if self._of.truncation is None or self._delta is not None else _SHARP
+
+    def _engines(self) -> list[Callable[[], LocalBounds | None]]:
+        """In the order in which they are asked: those that cost least, and most likely settle the question, first."""
+        line, truncated = lambda: self.line, lambda: self._truncated
+        # A coarse lattice is narrow at its own epsilon at best.
+        bounded = self._of.top < np.inf and self._delta is not None
+        coarse = [lambda: self._of.coarse.bracket(self.saddle)] if bounded else []
+        general = lambda: self._of.general.bracket(self.saddle)  # noqa: E731
+        if self.is_rare:
+            return [lambda: self._line(smoothed=False), *coarse, truncated, line, general]
+        return [*coarse, line, truncated, general]
+
+    @property
+    def is_rare(self) -> bool:
+        """Whether a few large losses decide: no tilt makes epsilon typical, and at the saddle's losses scatter widely.
+
+        Sums of light tails have a standard deviation of 2 to 7 units of 1 / theta there, few rare losses 10 to 30.
+        """
+        return self.saddle.theta * self.saddle.spread > _SCATTERED
 
     @cached_property
     def rough(self) -> LocalBounds:
         """The line or a small lattice, which reach far from the question."""
-        return self._of.single or self._narrower(self._of.coarse)
+        line = self._of.single or self.line
+        if line is not None and (line is self._of.single or self._width(line) <= _LOOSE):
+            return line
+        bracket = self._of.coarse.bracket(self.saddle)
+        if line is None:
+            return bracket
+        self._compare(line, bracket)
+        return min(line, bracket, key=lambda each: looseness(each, self.saddle.epsilon))
 
     @cached_property
     def line(self) -> SaddleLine | None:
         """The saddle line, smoothed at need; None where it costs too much."""
         return self._line(smoothed=True)
 
-    @cached_property
-    def is_quick(self) -> bool:
-        """Whether a line without smoothing, or a truncated lattice, settles it."""
-        return self._quick is not None
-
-    @cached_property
-    def _quick(self) -> SaddleLine | TruncatedLattice | None:
-        """Where a record is rarely sampled, a line that needs no smoothing, or a truncated lattice that is narrow."""
-        if self._of.truncation is None:
-            return None
-        line = self._line(smoothed=False)
-        if line is not None and looseness(line, line.epsilon) <= _LOOSE:
-            return line
-        return self._truncated if self._truncated and self._settles(self._truncated) else None
-
-    @cached_property
+    @property
     def _truncated(self) -> TruncatedLattice | None:
         truncation = self._of.truncation
         if truncation is None:
@@ -108,34 +134,12 @@ class Question:
             found = truncation.near_delta(self._delta, self.saddle.epsilon)
         return self._agreed(found) if found else None
 
-    def splits(self, local: LocalBounds) -> bool:
-        """Whether runs of a large loss may be taken apart: not where an engine settles the question by itself."""
-        settled = isinstance(local, Single) or (self.is_quick and isinstance(local, TruncatedLattice))
-        return not settled and not self._of.general.infinity_mass
-
-    def _settles(self, truncated: TruncatedLattice) -> bool:
-        if self._delta is None:
-            return looseness(truncated, self._epsilon) <= _NARROW
-        return _is_narrow(truncated, np.inf) or valid_bounds(truncated, 0.0)[1] <= self._delta
-
-    def _narrower(self, lattice: Convolution) -> LocalBounds:
-        """The line, unless there is none or the lattice knows more where the line is meant to be evaluated."""
-        line = self.line
-        if line is not None and _is_narrow(line, _LOOSE):
-            return line
-        bracket = lattice.bracket(self.saddle)
-        if line is None:
-            return bracket
-        self._compare(line, bracket)
-        return min(line, bracket, key=lambda each: looseness(each, self.saddle.epsilon))
-
     def _line(self, *, smoothed: bool) -> SaddleLine | None:
         if self._of.general.exact or 0 < self._of.top < _LEAST_TOP:
             return None
         discrete = any(pair.gaussian_limit()[1] < np.inf for pair, _ in self._of.parts)
-        for limited, widest in (
-            ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, float(smoothed)),)
-        ):
+        ways = ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, 1.0),)
+        for limited, widest in ways if smoothed else ((discrete, 0.0),):
             try:
                 line = self._refined_line(widest, limited=limited)
             except Unsuitable:
@@ -171,34 +175,36 @@ class Question:
         self._compare(found, self._of.cross_check.bracket(self.saddle))
         return found
 
+    def _width(self, local: LocalBounds) -> float:
+        """Relative width of delta; of a question for epsilon that of epsilon, which is log delta's over its slope."""
+        slope = 1.0 if self._delta is None else max(local.theta * local.epsilon, 1.0)
+        return looseness(local, local.epsilon) / slope
+
     def _compare(self, found: LocalBounds, bracket: LocalBounds) -> None:
         """Raise `Contradiction` where an engine and a lattice exclude each other at the engine's epsilon."""
         at = found.epsilon
         intersection(valid_bounds(found, at), valid_bounds(bracket, at), self._of.parts, f"delta({at!r})")
 
 
-def _is_narrow(local: LocalBounds, most: float) -> bool:
-    """Whether its epsilon is: the width of epsilon is that of log delta over its slope."""
-    return looseness(local, local.epsilon) <= min(_NARROW * max(local.theta * local.epsilon, 1.0), most)
-
-
 class Dispatch(Bounds):
     """delta and epsilon of one composition of pairs, each as (lower, upper).
 
-    Engines in the order in which they are asked: a single step, the largest loss, a line or a truncated lattice that
-    settles the question, the tail split from a small lattice, the line or the lattice, the tail split again.
+    A single step and the largest loss answer in closed form, all else the engines of `Question` in their order.
     """
 
     def __init__(self, parts: Sequence[tuple[Pair, int]], *, gap: float = 2e-7, largest: int = 1 << 20):
         self.parts = parts
-        self._wide, self.smoothing = max(_WIDE, 2 * gap), gap / 10
+        self.smoothing = gap / 10
         self.general = Convolution(parts, gap=gap, largest=largest)
         self.coarse = Convolution(parts, gap=1e-3, largest=1 << 13)
         self._tables = bool(parts) and all(pair.table is not None for pair, _ in parts)
         self._simple = SimpleBounds(parts, self.general.infinity_mass)
         self.top = self._simple.top
         self.single = Single(parts[0][0]) if [steps for _, steps in parts] == [1] else None
-        self.truncation = Truncation.of(parts, gap)
+        atoms = any(pair.discrete or pair.table is not None or pair.infinity_mass for pair, _ in parts)
+        atoms = atoms or (self.top < np.inf and any(pair.atoms for pair, _ in parts))
+        suits = 0 < len(parts) <= _UNLIKE and not self.single and not atoms
+        self.truncation = Truncation(parts, gap) if suits else None
         self.at_delta = lru_cache(maxsize=32)(lambda delta: Question(self, delta=delta))
         self.at_epsilon = lru_cache(maxsize=8)(lambda epsilon: Question(self, epsilon=epsilon))
         self._known_delta = lru_cache(maxsize=32)(self._delta_within_bounds)
@@ -258,15 +264,7 @@ class Dispatch(Bounds):
     def _delta(self, epsilon: float) -> tuple[float, float]:
         if epsilon >= self.top * (1 + ALLOWANCE):
             return self._simple.beyond_the_top()
-        question = self.at_epsilon(epsilon)
-        local = question.near
-        low, high = valid_bounds(local, epsilon)
-        if question.splits(local) and epsilon > _LEAST and high - low > self._wide * high > 1e-300:
-            middle = float(np.log(max(high * low, high**2 * 1e-10)) / 2)
-            split = self._splitter(middle).at(epsilon, middle)
-            other = valid_bounds(split, epsilon) if split else (0.0, 1.0)
-            low, high = intersection((low, high), other, self.parts, f"delta({epsilon!r})")
-        return _allowed((low, high))
+        return _allowed(valid_bounds(self.at_epsilon(epsilon).near, epsilon))
 
     def _epsilon_within_bounds(self, delta: float) -> tuple[float, float]:
         low, high = self._epsilon(delta)
@@ -285,36 +283,16 @@ class Dispatch(Bounds):
         floor, top = self._simple.near_the_top(delta)
         if floor >= top * (1 - ALLOWANCE) < np.inf:
             return floor, top
-        narrow = self._by_coarse_lattice(delta)
-        if narrow is not None:
-            return max(narrow[0], floor), min(narrow[1], top)
         local = self.at_delta(delta).near
         low, high = intersection(inverted(local, delta), (floor, top), self.parts, f"epsilon({delta!r})")
-        low, high = self._apart(local, delta, low, high)
-        if high - low <= _LOOSE * high:
+        if high - low > _LOOSE * high:
+            low, high = self._searched(delta, low, high)
+        middle = (low + high) / 2
+        if self.truncation is None or high - low <= _NARROW * high or not 0 < middle < np.inf:
             return low, high
-        return self._apart(local, delta, *self._searched(delta, low, high))
-
-    def _apart(self, local: LocalBounds, delta: float, low: float, high: float) -> tuple[float, float]:
-        """The bounds, or those with the runs of a large loss apart where they are wide."""
-        wide = self.at_delta(delta).splits(local) and high - low > self._wide * high > 1e-6 * self._wide
-        return self._between(delta, low, high) if wide else (low, high)
-
-    def _by_coarse_lattice(self, delta: float) -> tuple[float, float] | None:
-        """Bounds with the runs of a large loss apart, from the rough ones of a small lattice where no line is narrow.
-
-        They save the large lattice where they are narrow; None where they are not.
-        """
-        question = self.at_delta(delta)
-        if question.is_quick or self.general.exact or not question.splits(local := question.rough):
-            return None
-        if isinstance(local, SaddleLine) and looseness(local, local.epsilon) <= _LOOSE:
-            return None
-        low, high = inverted(local, delta)
-        if not 0 <= low < high < np.inf:
-            return None
-        low, high = self._between(delta, low, high)
-        return (low, high) if high - low <= self._wide * high else None
+        line = self.at_epsilon(middle).line  # A saddle of rare losses is far from epsilon; one there may know more.
+        other = inverted(line, delta) if line else (0.0, np.inf)
+        return intersection((low, high), other, self.parts, f"epsilon({delta!r})")
 
     def _searched(self, delta: float, low: float, high: float) -> tuple[float, float]:
         """Bounds from single epsilons, each by the engine that suits it, where none that suits delta is narrow."""
@@ -333,26 +311,6 @@ class Dispatch(Bounds):
             return low, high
         found = inverted(self.at_epsilon(float((low * guess) ** 0.5)).near, delta)
         return intersection((low, high), found, self.parts, f"epsilon({delta!r})")
-
-    def _splitter(self, log_delta: float) -> TailSplitter:
-        return TailSplitter(self.parts, self.general.coarse_losses_for(log_delta), _POINTS)
-
-    def _between(self, delta: float, low: float, high: float) -> tuple[float, float]:
-        """Bounds on epsilon with the runs of a large loss apart, searched for between two known bounds."""
-        log_delta = float(np.log(delta))
-        splitter = self._splitter(log_delta)
-        epsilon = splitter.epsilon_for(log_delta, max(low, 1e-3 * high), high)
-        for _ in range(4):
-            local = splitter.at(epsilon, log_delta)
-            if local is None:
-                break
-            other = inverted(local, delta)
-            found = intersection((low, high), other, self.parts, f"epsilon({delta!r})")
-            if found[1] < 1.03 * epsilon and epsilon < 1.03 * found[1]:
-                return found
-            low, high = found
-            epsilon = high
-        return low, high
 
     @_IGNORE_OVERFLOW
     def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
@@ -386,7 +344,8 @@ class Dispatch(Bounds):
     @_IGNORE_OVERFLOW
     def outline(self, delta: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the same closer to the truth where a record is rarely sampled, at some ten times the cost."""
-        outline = self.truncation.outline(delta) if self.truncation else None
+        rare = self.truncation is not None and delta > 0 and self.at_delta(delta).is_rare
+        outline = self.truncation.outline(delta) if self.truncation and rare else None
         return self.sketch(delta) if outline is None else outline
 
     @_IGNORE_OVERFLOW

@@ -92,15 +92,16 @@ def _bounds(groups: list[SampledGaussians], others: list[tuple[Pair, int]]) -> t
     return lower, upper
 
 
-# Edges of the coarse losses: geometric, so that every scale of loss has bins.
-_EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5, 512)])
+EDGES = np.concatenate([-np.geomspace(1e5, 1e-12, 512), np.geomspace(1e-12, 1e5, 512)])
+"""Edges of the coarse losses: geometric, so that every scale of loss has bins."""
+
 _APPROACH = np.geomspace(1e-9, 0.5, 40)  # Relative distances of further edges from atoms and ends.
 _LARGEST = 1 << 20  # Points of a lattice unless its losses demand more.
 _MOST = 1 << 26  # Points of a lattice at most: 1 GiB of complex numbers.
 _COARSE = 1 << 12  # Up to this size a lattice is rough, and time is saved on its rounding.
 _SKETCH = 49  # Points of a sketch of delta.
 _ANCHORED = 1e-9  # Relative to the pitch: an anchor that moves by less stays.
-_UNEVEN = 64  # How much finer the pitch is for tables whose losses fit no lattice.
+_UNEVEN = 128  # How much finer the pitch is for tables whose losses fit no lattice.
 Rounding = list[tuple[RoundedLoss, int]]
 
 
@@ -185,10 +186,10 @@ class Convolution:
         cumulant = self._coarse_cumulant(saddle.log_delta)
         theta = saddle.theta
         aliases = Aliases.of(cumulant, theta)
-        period = period_for(aliases, saddle.epsilon, saddle.log_delta - 23.0, 4 * saddle.spread)
+        uneven = any(pair.table is not None and not pair.atoms for pair, _ in self.parts)
+        period = period_for(aliases, saddle.epsilon, saddle.log_delta - (18 if uneven else 23), 4 * saddle.spread)
         close = self.largest > _COARSE
         gap = self.gap * max(saddle.epsilon, 1e-4)
-        uneven = any(pair.table is not None and not pair.atoms for pair, _ in self.parts)
         wanted = min(_pitch_for(cumulant, theta, gap), saddle.spread / 8) / (_UNEVEN if uneven else 1) if close else 0.0
         down, up, size = self._rounded(cumulant, theta, saddle.log_delta, period, wanted, self.largest)
         lower, upper = (
@@ -253,7 +254,7 @@ def _coarse_loss(pair: Pair, steps: int) -> DiscreteLoss:
     """The pair merged into a few hundred cells: close enough to plan with, not a bound that is used."""
     ends = [*pair.atoms, *([pair.largest] if np.isfinite(pair.largest) else [])]
     near = [end + sign * abs(end) * _APPROACH for end in ends for sign in (-1, 1)]
-    edges = np.unique(np.concatenate([_EDGES, *near]))
+    edges = np.unique(np.concatenate([EDGES, *near]))
     p, q = pair.bin_masses(edges)
     middle = np.concatenate([edges[:1], (edges[:-1] + edges[1:]) / 2, edges[-1:]])
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -272,8 +273,8 @@ def _ends(part: DiscreteLoss, theta: float, log_delta: float, steps: int) -> tup
     tail = np.cumsum(np.exp(part.log_masses)[::-1])[::-1]
     heavy = np.flatnonzero(tail > np.exp(log_delta - 23.0) / steps)
     high = max(high, int(heavy[-1])) if len(heavy) else high
-    below = _EDGES[max(int(np.searchsorted(_EDGES, part.losses[low])) - 1, 0)]
-    above = _EDGES[min(int(np.searchsorted(_EDGES, part.losses[high])), len(_EDGES) - 1)]
+    below = EDGES[max(int(np.searchsorted(EDGES, part.losses[low])) - 1, 0)]
+    above = EDGES[min(int(np.searchsorted(EDGES, part.losses[high])), len(EDGES) - 1)]
     return float(below), float(above)
 
 

@@ -2,7 +2,7 @@
 
 delta(epsilon) = (1 / 2 pi) int e^{K(z) - z epsilon} / (z (z + 1)) dt over z = theta + i t, theta > 0, by the trapezoid
 rule of step 2 pi / R. Its only errors are the aliases delta(epsilon + k R) (`Aliases`), the terms left out
-(`LossSum.log_decay`), the quadrature of each moment and rounding (`LossSum.transform`).
+(`IndependentSum.log_decay`), the quadrature of each moment and rounding (`IndependentSum.transform`).
 
 Where the characteristic function does not decay, as with atoms, a plain Gaussian step of small variance v is composed
 with the rest. Its delta D(v) is an upper bound, as one can always leave a result out. With b_w(x) the derivative of
@@ -21,7 +21,7 @@ import numpy as np
 from tacit.accounting.pld.lattice_sum import MOST_SCALE
 from tacit.accounting.pld.rounding import UNIT, pairwise_units
 from tacit.accounting.pld.saddle_point import Aliases, Saddle, period_for
-from tacit.accounting.pld.step_cumulants import LossSum, Unsuitable
+from tacit.accounting.pld.step_cumulants import IndependentSum, Unsuitable
 
 _ANGLE = 8.0  # Units of t (|epsilon| + |mean|) that an angle loses: its factors, their difference and the product.
 _TERM = 64.0  # Units of a term: a complex exp, a kernel of six operations, cosine and sine, and two products.
@@ -128,7 +128,7 @@ class SaddleLine:
 
 
 def saddle_line(
-    loss_sum: LossSum,
+    loss_sum: IndependentSum,
     saddle: Saddle,
     budget: int,
     infinity_mass: float,
@@ -162,7 +162,9 @@ def saddle_line(
     return None
 
 
-def _line(loss_sum: LossSum, saddle: Saddle, budget: int, smoothing: float, infinity_mass: float) -> SaddleLine | None:
+def _line(
+    loss_sum: IndependentSum, saddle: Saddle, budget: int, smoothing: float, infinity_mass: float
+) -> SaddleLine | None:
     theta = saddle.theta
     log_moment = loss_sum.log_moment(theta)
     log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)
@@ -191,7 +193,7 @@ def _line(loss_sum: LossSum, saddle: Saddle, budget: int, smoothing: float, infi
 
 
 def _points(
-    loss_sum: LossSum, spacing: float, log_tolerance: float, budget: int
+    loss_sum: IndependentSum, spacing: float, log_tolerance: float, budget: int
 ) -> tuple[np.ndarray, tuple[float, float]] | None:
     """The multiples of `spacing` that matter, and bounds on what all others add to delta and to D'; None if too many.
 
@@ -199,7 +201,7 @@ def _points(
     """
     if not loss_sum.variance > 0:
         raise Unsuitable
-    # The grid begins at a power of its ratio, so that a little smoothing leaves it as it is (`LossSum.log_decay`).
+    # The grid begins at a power of its ratio, so that a little smoothing leaves it as it is.
     t = _RATIO ** (np.floor(-0.5 * np.log(loss_sum.variance) / np.log(_RATIO)) + np.arange(161))
     log_phi = loss_sum.log_decay(t)
     low, high = t, np.append(t[1:], np.inf)

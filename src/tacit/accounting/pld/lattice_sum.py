@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ _KERNEL = 256.0
 NEGLIGIBLE = -46.0  # log of |phi| below which frequencies are dropped: e^-46 = 1e-20.
 MOST_SCALE = 500.0
 """log of the scale from which on a sum says nothing: values relative to it underflow, and underflow is not counted."""
-_REACH = 60.0  # log of the share of the sum over points that is left to a geometric series: e^-60.
+_REACH = 46.0  # log of the share of the sum over points that is left to a geometric series: e^-46.
 _MOST_POINTS = 2.0**53  # Further from the origin the number of a lattice point is no longer exact.
 _MANY = 4096  # From so many frequencies on, the sum over lattice points is cheaper.
 
@@ -68,42 +68,53 @@ class LatticeSum:
             epsilon: epsilon at the saddle point of that tilt.
             size: points of the lattice, a power of two.
         """
-        log_phi, slack = np.zeros(size // 2 + 1, dtype=complex), np.zeros(size // 2 + 1)
+        index = np.arange(size // 2 + 1)
+        log_phi, slack = np.zeros(len(index), dtype=complex), np.zeros(len(index))
         log_scale = rounding = 0.0
         discrete = [finite_losses(rounded, steps) for rounded, steps in parts]
         for part, (rounded, steps) in zip(discrete, parts, strict=True):
             log_total, weights = part.tilt(theta)
             value, error = transform(rounded, part, weights, size)
-            logarithm = np.log(value)
-            log_phi += steps * logarithm
             units = mass_units(np.exp(part.log_masses)) + 4 * theta * np.abs(part.losses)
             tilting = UNIT * (float(weights @ units) + 2 * pairwise_units(len(weights)))
-            slack += steps * (np.log1p((error + tilting) / np.abs(value)) + UNIT * COMPLEX_LOGARITHM)
-            slack += steps * UNIT * COMPLEX_LOGARITHM * np.abs(logarithm)
             log_scale += steps * log_total
             rounding += steps * (tilting + rounded.mass_error)
-        # What may be larger is kept, and so is NaN, which voids the bounds.
-        kept = np.flatnonzero(~(np.real(log_phi) + slack <= NEGLIGIBLE))
-        phi, most = np.exp(log_phi[kept]), np.exp(np.minimum(np.real(log_phi[kept]) + slack[kept], 1.0))
-        error = np.where(slack[kept] < 1.0, np.abs(phi) * np.expm1(np.minimum(slack[kept], 1.0)), most + np.abs(phi))
+            value = value[index]
+            logarithm = np.log(np.abs(value))
+            own = steps * np.log1p((error + tilting) / np.abs(value))
+            own += steps * UNIT * COMPLEX_LOGARITHM * (1 + np.pi + np.abs(logarithm))
+            # No other step makes it larger. What may be larger is kept, and so is NaN, which voids the bounds.
+            alive = np.flatnonzero(~(np.real(log_phi) + slack + steps * logarithm + own <= NEGLIGIBLE))
+            index, log_phi, slack = index[alive], log_phi[alive] + steps * np.log(value[alive]), (slack + own)[alive]
+        phi, most = np.exp(log_phi), np.exp(np.minimum(np.real(log_phi) + slack, 1.0))
+        error = np.where(slack < 1.0, np.abs(phi) * np.expm1(np.minimum(slack, 1.0)), most + np.abs(phi))
         moved = [
             steps * (rounded.loss_error + rounded.mass_error + 2 * UNIT * abs(rounded.origin))
             for rounded, steps in parts
         ]
         return cls(
             theta, epsilon, parts[0][0].pitch, size, sum(steps * rounded.origin for rounded, steps in parts), log_scale,
-            kept, phi, error, Aliases.of(CompositionCumulant(discrete), theta), infinity_mass(parts), sum(moved),
+            index, phi, error, Aliases.of(CompositionCumulant(discrete), theta), infinity_mass(parts), sum(moved),
             rounding, sum(steps * rounded.mass_error for rounded, steps in parts) * float(np.exp(LOG_LEAST_TAIL)),
         )  # fmt: skip
 
     @cached_property
     def _tilted(self) -> tuple[np.ndarray, float]:
-        """Tilted probabilities of the lattice points modulo the period, and a bound on the error of each."""
+        """Tilted probabilities of the lattice points over two periods, and what the transform loses of each."""
         spectrum = np.zeros(self.size // 2 + 1, dtype=complex)
         spectrum[self.index] = self.phi
-        error = 2 * float(self.error.sum()) / self.size + float(np.exp(NEGLIGIBLE))
-        error += transform_error(self.size) * 2 * float(np.abs(self.phi).sum()) / self.size
-        return np.fft.irfft(np.conj(spectrum), self.size), error
+        error = transform_error(self.size) * 2 * float(np.abs(self.phi).sum()) / self.size
+        return np.tile(np.fft.irfft(np.conj(spectrum), self.size), 2), error
+
+    @cached_property
+    def _unsure(self) -> float:
+        """What the errors of phi add to a sum over all points at most, whatever the gap (Lemma 5.5)."""
+        # |e^{-z h} - 1| at z = theta + i t and at z + 1.
+        sine = 4 * np.sin(np.pi * self.index / self.size) ** 2
+        falls = np.exp(-self.theta * self.pitch), np.exp(-(self.theta + 1) * self.pitch)
+        series = np.sqrt(((1 - falls[0]) ** 2 + falls[0] * sine) * ((1 - falls[1]) ** 2 + falls[1] * sine))
+        size = -np.expm1(-self.pitch) * (1 + falls[0]) * (1 + UNIT * _KERNEL) / series
+        return 2 * float((size * self.error).sum()) / self.size + float(size.max() * np.exp(NEGLIGIBLE))
 
     def finite(self, epsilon: float) -> tuple[float, float, float]:
         """Return log s, s = e^{K - theta epsilon}, and E[(1 - e^{epsilon - L})_+; L finite] / s with its error."""
@@ -112,33 +123,22 @@ class LatticeSum:
         value, error = (self._by_points if len(self.index) > _MANY else self._by_frequencies)(first, gap)
         return self.log_scale - self.theta * epsilon, value, error
 
-    @cached_property
-    def _kernel(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The two terms of `_difference` at the lattice points x, and what each unit of e^-gap and e^gap adds."""
-        count = min(self.size, int(_REACH / (self.theta * self.pitch)) + 2)
-        x, period = self.pitch * np.arange(count), self.size * self.pitch
-        series = np.expm1(-self.theta * period) * np.expm1(-(self.theta + 1) * period)
-        weight, copied = np.exp(-self.theta * x) / series, float(np.exp(-self.theta * period))
-        return (
-            -weight * np.expm1(-x),
-            weight * np.exp(-x),
-            -weight * copied * np.exp(-x) * np.expm1(x - period),
-            weight * copied * float(np.exp(-period)),
-        )
-
     def _by_points(self, first: int, gap: float) -> tuple[float, float]:
         """The sum over lattice points; copies of the period form a geometric series."""
         probabilities, error = self._tilted
-        period, (first_part, first_slope, copies, copies_slope) = self.size * self.pitch, self._kernel
-        count, fall = len(first_part), float(np.exp(-self.theta * gap))
+        kernel = _kernel(self.theta, self.pitch, self.size)
+        count = kernel.shape[1]
+        probabilities = probabilities[first % self.size :][:count]
         # 1 - e^{-x - g} and 1 - e^{x + g - R} in sums of terms at x, so that one gap costs no exponential.
-        kernel = fall * (first_part - np.expm1(-gap) * first_slope)
-        kernel += fall * float(np.exp(-gap)) * (copies - np.expm1(gap) * copies_slope)
-        terms = probabilities[(first % self.size + np.arange(count)) % self.size] * kernel
-        rest = np.exp(-_REACH) / -np.expm1(-self.theta * period)
-        error = error * float(np.abs(kernel).sum()) * (1 + UNIT * _KERNEL)
-        error += UNIT * (_KERNEL + pairwise_units(count)) * float(np.abs(terms).sum())
-        return float(terms.sum()), error + float(rest)
+        fall, more = float(np.exp(-self.theta * gap)), float(np.exp(-gap))
+        shares = fall * np.array([1.0, -np.expm1(-gap), more, -np.expm1(gap) * more])
+        # Inner products of terms that are not negative, but for what the transform loses, in any order (Lemma 2.1).
+        units, most = UNIT * (_KERNEL + count), float(np.abs(shares) @ kernel.sum(axis=1))
+        size = float(np.abs(shares) @ (kernel @ np.abs(probabilities)))
+        rest = np.exp(-_REACH) / -np.expm1(-self.theta * self.size * self.pitch)
+        return float(shares @ (kernel @ probabilities)), float(
+            self._unsure + error * most * (1 + units) + units * size + rest
+        )
 
     def _by_frequencies(self, first: int, gap: float) -> tuple[float, float]:
         """The same sum by Parseval, over the few frequencies that have not decayed."""
@@ -200,6 +200,19 @@ def _difference(z: Any, start: Any, period: float) -> tuple[Any, Any]:
     """
     series = np.expm1(-z * period) * np.expm1(-(z + 1) * period)
     return -np.expm1(-start) / series, -np.exp(-z * period - start) * np.expm1(start - period) / series
+
+
+@lru_cache(maxsize=2)
+def _kernel(theta: float, pitch: float, size: int) -> np.ndarray:
+    """The two terms of `_difference` at the lattice points x and what a unit of e^-gap or e^gap adds, shape (4, x)."""
+    x, period = pitch * np.arange(min(size, int(_REACH / (theta * pitch)) + 2)), size * pitch
+    kernel = np.empty((4, len(x)))
+    weight = np.exp(-theta * x) / (np.expm1(-theta * period) * np.expm1(-(theta + 1) * period))
+    np.multiply(weight, -np.expm1(-x), out=kernel[0])
+    np.multiply(weight, np.exp(-x), out=kernel[1])
+    np.multiply(kernel[1], -np.exp(-theta * period) * np.expm1(x - period), out=kernel[2])
+    np.multiply(weight, np.exp(-(theta + 1) * period), out=kernel[3])
+    return kernel
 
 
 def finite_losses(rounded: RoundedLoss, steps: int) -> DiscreteLoss:

@@ -14,7 +14,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr
 
 from tacit.accounting.pld.rounding import (
     COMPLEX_FUNCTION,
@@ -49,46 +48,6 @@ def log_mix(rate: float, y: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class TailWeight:
-    """Of each outcome u the share Phi((place - u) / softness), or of the rest the share Phi((end - u) / softness)."""
-
-    place: float
-    softness: float
-    end: float | None = None
-
-    def log_weight(self, z: np.ndarray) -> np.ndarray:
-        """Return log of the share at complex u, an entire function."""
-        if self.end is None:
-            return log_ndtr((self.place - z) / self.softness)
-        return log_ndtr((z - self.place) / self.softness) + log_ndtr((self.end - z) / self.softness)
-
-    def log_most(self, u: np.ndarray, half: float) -> np.ndarray:
-        """Return log of the largest share within `half` of each real u."""
-        if self.end is None:
-            return log_ndtr((self.place - u + half) / self.softness)
-        return log_ndtr((u + half - self.place) / self.softness) + log_ndtr((self.end - u + half) / self.softness)
-
-    def log_least(self, edges: np.ndarray) -> np.ndarray:
-        """Return log of the least share between neighbouring edges: it is at one of them, as shares are log-concave."""
-        at = np.real(self.log_weight(edges))
-        return np.minimum(at[:-1], at[1:])
-
-    def growth(self, height: np.ndarray) -> np.ndarray:
-        """Return log of how much larger the share may be at u + i height: |Phi(x + iy)| <= e^(y^2 / 2) Phi(x)."""
-        return (1 if self.end is None else 2) * (height / self.softness) ** 2 / 2
-
-    @property
-    def last(self) -> float:
-        """Beyond it nothing is taken of the first share, which is below e^-120 there."""
-        return self.place + 15 * self.softness
-
-    def beyond(self, shift: float) -> float:
-        """Return log of a bound on what neither share takes, for u normal around `shift`."""
-        beyond = float(log_ndtr((shift - (self.end or np.inf)) / np.hypot(1.0, self.softness)))
-        return float(np.logaddexp(beyond, log_ndtr(-15.0) + log_ndtr(shift - self.last)))
-
-
-@dataclass(frozen=True)
 class Line:
     """Nodes on Im u = height (u is the noise in standard deviations): log of P-mass times step, and the loss."""
 
@@ -99,24 +58,14 @@ class Line:
     loss: np.ndarray
 
 
-def on_line(
-    pair: SampledGaussian,
-    u: np.ndarray,
-    step: float,
-    height: float,
-    *,
-    tail_weight: TailWeight | None = None,
-) -> Line:
+def on_line(pair: SampledGaussian, u: np.ndarray, step: float, height: float) -> Line:
     """The pair at u + i height; the standard normal law of u is that of N_0.
-
-    Of every outcome the share of `tail_weight` is taken.
 
     Args:
         pair: a Poisson-subsampled Gaussian step.
         u: real parts of the points, in standard deviations of the noise.
         step: distance of the points, > 0.
         height: imaginary part of the points.
-        tail_weight: share of every outcome that is taken; all by default.
     """
     z = u + 1j * height if height else u.astype(complex)
     half = 0.5 / pair.sigma**2
@@ -127,8 +76,6 @@ def on_line(
     else:
         loss, log_ratio = (up, up) if pair.loss_sign > 0 else (-up, 0.0)
     log_mass = -(z**2) / 2 + log_ratio + (np.log(step) - 0.5 * np.log(2 * np.pi))
-    if tail_weight:
-        log_mass = log_mass + tail_weight.log_weight(z)
     return Line(step, height, u, log_mass, loss) if height else Line(step, 0.0, u, np.real(log_mass), np.real(loss))
 
 
@@ -165,41 +112,6 @@ def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: floa
     heavy = (tilted > tilted.max() + log_cut) | (line.log_mass > log_ignored) | (line.log_mass - line.loss > log_cut)
     kept = np.flatnonzero(heavy)
     return float(u[kept[0]]) - coarse, float(u[kept[-1]]) + coarse
-
-
-def weighted_reach(
-    pair: SampledGaussian, thetas: tuple[float, float], tail_weight: TailWeight, log_cut: float, log_ignored: float
-) -> tuple[tuple[float, float], float] | None:
-    """An interval of u outside of which the weighted masses, tilted or not, are relatively below e^log_cut.
-
-    P-masses there are also below e^log_ignored, since the caller adds them to its error. With it, log of the weighted
-    mass under the first tilt, roughly. Outcomes far beyond the threshold of the weight are left out
-    (`TailWeight.beyond`); None where a tilt makes them matter.
-
-    Args:
-        pair: a Poisson-subsampled Gaussian step.
-        thetas: the tilts, the one of the moment first.
-        tail_weight: share of every outcome that is taken.
-        log_cut: log of the relative mass that is negligible, < 0.
-        log_ignored: log of the P-mass that may be left out, < 0.
-    """
-    low, high = _roots(pair, max(thetas))
-    margin = float(np.sqrt(-2 * min(log_cut, log_ignored)))
-    end = tail_weight.last if tail_weight.end is None else max(high + margin, tail_weight.end + margin)
-    u = np.linspace(low - margin, max(end, tail_weight.place + 1.0), 4000)
-    line = on_line(pair, u, float(u[1] - u[0]), 0.0, tail_weight=tail_weight)
-    kept = line.log_mass > log_ignored
-    log_moment = 0.0
-    for theta in (-1.0, 0.0, *thetas[::-1]):
-        tilted = line.log_mass + theta * line.loss
-        kept |= tilted > tilted.max() + log_cut
-        log_moment = float(tilted.max() + np.log(np.exp(tilted - tilted.max()).sum()))
-    if kept[-1]:
-        return None
-    place = np.flatnonzero(kept)
-    if not len(place):
-        return None  # Weights that vanish, or moments beyond the doubles, tell of no place.
-    return (float(u[max(place[0] - 1, 0)]), float(u[min(place[-1] + 1, len(u) - 1)])), log_moment
 
 
 def _ends_light(pair: SampledGaussian, theta: float, end: float, log_cut: float) -> bool:

@@ -16,7 +16,6 @@ from scipy.special import ndtr
 
 from tacit.accounting.pld.quadrature import (
     ROUNDED,
-    TailWeight,
     direct_moment,
     line_units,
     log_decay,
@@ -33,11 +32,9 @@ from tacit.mechanisms.pairs.base import between, exponential_tilt, weighted_mean
 _CLEAR = 0.97  # Share of pi sigma, where the logarithm has its cut, up to which strips reach.
 _DEPTHS = np.array([0.1, 0.2, 0.4, 0.65, 0.95])  # Depths of strips to try, as shares of that or of `_DEEPEST`.
 _DEEPEST, _HIGHEST_LINE = 3.0, 1.6  # Deepest strip and highest line of nodes to try.
-_SOFT_STRIP = 8.0  # The same in softnesses of a weight.
 _GROWTH = 5.0  # log of how much larger than the moment a raised integrand may be: two digits of rounding.
 _RAISES = np.array([0.0, 1.0])  # Heights to try, in depths of the strip.
 _MET = 6.0  # log of how much the ends of a strip may add to the error that is aimed at before another one is taken.
-_OUTSIDE, _CELLS_OUTSIDE = 0.25, 64  # Cells of noise outside of an interval, each with its largest share.
 _CELL = 0.4  # Width of the cells in which integrands are bounded, in min(1, sigma); any width gives a bound.
 
 Bounded = tuple[np.ndarray, ...]
@@ -96,9 +93,8 @@ class Strip:
 
 
 def strips(
-    pair: SampledGaussian, ends: tuple[float, float], shapes: Sequence[tuple[float, float]], *, largest_t: float = 0.0,
-    tail_weight: TailWeight | None = None,
-) -> list[Strip]:  # fmt: skip
+    pair: SampledGaussian, ends: tuple[float, float], shapes: Sequence[tuple[float, float]], *, largest_t: float = 0.0
+) -> list[Strip]:
     """The strips of several (depth, height), all at once.
 
     Args:
@@ -107,15 +103,14 @@ def strips(
         shapes: half the height of each strip, > 0, and the height of its nodes with the sign of the loss: 0 or at
             least the depth.
         largest_t: largest frequency, >= 0.
-        tail_weight: share of every outcome that is taken; all by default.
     """
     depth, height = (np.array(values)[:, None] for values in zip(*shapes, strict=True))
     # |e^{i t loss}| <= 1 where Im z has the sign of the loss, the side of raised nodes; of nodes on the real line it
     # grows with t on the other side.
     away = pair.loss_sign * depth
     against = np.where(height == 0, largest_t, 0.0)
-    lines = _cells(pair, ends, np.stack([height + away, height - away]), np.stack([0 * against, against]), tail_weight)
-    sides = _vertical(pair, ends, np.abs(height) + depth, against, tail_weight)
+    lines = _cells(pair, ends, np.stack([height + away, height - away]), np.stack([0 * against, against]))
+    sides = _vertical(pair, ends, np.abs(height) + depth, against)
     width = _real_cells(pair, ends)[1]
     return [
         Strip(d, h, width, tuple(value[..., k, :] for value in lines), tuple(value[k] for value in sides))
@@ -123,11 +118,9 @@ def strips(
     ]
 
 
-def _cells(
-    pair: SampledGaussian, ends: tuple[float, float], height: np.ndarray, t: np.ndarray, tail_weight: TailWeight | None
-) -> Bounded:
+def _cells(pair: SampledGaussian, ends: tuple[float, float], height: np.ndarray, t: np.ndarray) -> Bounded:
     """Log of the modulus, its slope and its curvature in each cell, each at tilt 0 and what a unit of tilt adds."""
-    u, width, bends = _real_cells(pair, ends)
+    u, _, bends = _real_cells(pair, ends)
     z = u + 1j * height
     mixed = mixes(pair, z)
     weights = [np.exp(np.log(pair.rate) + y - mix) for y, mix in mixed]
@@ -137,19 +130,15 @@ def _cells(
     bend = bends / np.cos(height / (2 * pair.sigma)) ** 2
     loss_slope = np.tensordot(signs, weights, 1) / pair.sigma
     slope = -u + base * np.real(weights[0]) / pair.sigma - t * np.imag(loss_slope)
-    if tail_weight:
-        value = value + tail_weight.log_most(u, width / 2) + tail_weight.growth(height)
     return value, np.real(loss), slope, np.real(loss_slope), (base + t) * bend - 1.0, bend
 
 
-def _vertical(
-    pair: SampledGaussian, ends: tuple[float, float], top: np.ndarray, t: np.ndarray, tail_weight: TailWeight | None
-) -> Bounded:
+def _vertical(pair: SampledGaussian, ends: tuple[float, float], top: np.ndarray, t: np.ndarray) -> Bounded:
     """Log of the modulus at most on the ends of a strip that reaches to `top`, and what a unit of tilt adds to it."""
     place = np.array(ends)
-    line = on_line(pair, place, 1.0, 0.0, tail_weight=tail_weight)
+    line = on_line(pair, place, 1.0, 0.0)
     angle = top / pair.sigma
-    growth = top**2 / 2 + (tail_weight.growth(top) if tail_weight else 0.0) + np.zeros(2)
+    growth = top**2 / 2 + np.zeros(2)
     falls = np.zeros((len(top), 2))
     for sign in (1.0, -1.0)[: 2 if pair.symmetric else 1]:
         weight = np.real(posterior(pair, sign * place)[0])
@@ -163,8 +152,8 @@ def _vertical(
 
 
 def choose_strip(
-    pair: SampledGaussian, theta: float, log_moment: float, ends: tuple[float, float],
-    largest_t: float, log_tolerance: float, tail_weight: TailWeight | None = None,
+    pair: SampledGaussian, theta: float, log_moment: float, ends: tuple[float, float], largest_t: float,
+    log_tolerance: float,
 ) -> tuple[float, Strip]:  # fmt: skip
     """The coarsest trapezoid rule whose error, relative to the moment, is about e^log_tolerance, and its strip.
 
@@ -178,15 +167,14 @@ def choose_strip(
         ends: interval of the integral.
         largest_t: largest frequency, >= 0.
         log_tolerance: log of the relative error, < 0.
-        tail_weight: share of every outcome that is taken; all by default.
     """
     raises = _RAISES if largest_t > 0 else _RAISES[:1]
     clear = _CLEAR * np.pi * pair.sigma
-    deepest = min(clear, _DEEPEST, _SOFT_STRIP * tail_weight.softness if tail_weight else np.inf)
+    deepest = min(clear, _DEEPEST)
     shapes = [(depth, depth * share) for depth in (deepest * _DEPTHS).tolist() for share in raises.tolist()]
     shapes = [(d, pair.loss_sign * h) for d, h in shapes if d + h <= clear and h <= _HIGHEST_LINE]
     found: list[tuple[bool, float, Strip]] = []
-    for strip in strips(pair, ends, shapes, largest_t=largest_t, tail_weight=tail_weight):
+    for strip in strips(pair, ends, shapes, largest_t=largest_t):
         if strip.height and strip.log_integrals(theta) > log_moment + _GROWTH:
             continue
         step = strip.step_for(theta, log_moment + log_tolerance)
@@ -214,25 +202,10 @@ def noise_cells(pair: SampledGaussian, u: np.ndarray) -> tuple[np.ndarray, np.nd
     return (loss, up, base) if pair.loss_sign > 0 else (loss, base, up)
 
 
-def mass_outside(
-    pair: SampledGaussian, ends: tuple[float, float], tail_weight: TailWeight | None
-) -> tuple[float, float]:
-    """P- and Q-mass of the noise outside of the ends, weighted, at most."""
-    steps = _OUTSIDE * np.arange(_CELLS_OUTSIDE + 1)
-    found = np.zeros(3)
-    for sign, end in zip((1, -1), ends, strict=True):
-        edges = end - sign * steps  # Away from the interval.
-        shares = np.ones(len(steps))
-        if tail_weight:
-            shares[:-1] = np.exp(tail_weight.log_most((edges[:-1] + edges[1:]) / 2, _OUTSIDE / 2))
-            # The first share falls with u and the other one rises at first: the last edge bounds the rest.
-            rest = (sign < 0) == (tail_weight.end is None)
-            shares[-1] = np.exp(tail_weight.log_most(edges[-1:], 0.0)[0]) if rest else 1.0
-        for k, shift in enumerate((0.0, 1.0, -1.0)):
-            far = sign * (edges - shift / pair.sigma)
-            masses = np.minimum(ndtr(far), np.append(ndtr(-far[1:]), 1.0))
-            masses = masses if tail_weight else masses[:1]
-            found[k] += float(shares[: len(masses)] @ masses)
+def mass_outside(pair: SampledGaussian, ends: tuple[float, float]) -> tuple[float, float]:
+    """P- and Q-mass of the noise outside of the ends."""
+    low, high = ends
+    found = [float(ndtr(low - shift / pair.sigma) + ndtr(shift / pair.sigma - high)) for shift in (0.0, 1.0, -1.0)]
     rate = pair.rate
     up, down = ((1 - rate) * found[0] + rate * moved for moved in found[1:])
     if pair.symmetric:
@@ -267,7 +240,7 @@ _LOG_TOLERANCE = -36.0  # log of the relative error of all steps at which a rule
 _SPARE = 12.0  # Nodes lighter than that by e^-12 are dropped, and added to the error.
 _DECAY, _DECAY_SPARE = -50.0, 8.0  # log of what |phi| of all steps should fall to before the rule's error is reached.
 _HEIGHTS = np.array([0.15, 0.35, 0.6, 0.9])  # Heights of the raised lines; any choice gives a bound.
-_HIGHEST, _SOFT = 2.0, 6.0  # Largest height, also as a multiple of the softness of a weight.
+_HIGHEST = 2.0  # Largest height.
 _DENSE, _STRIDE = 4000, 4  # Nodes from which on the decay is looked up at every second frequency, and at every fourth.
 _EDGES = 400  # Cells of the noise in the bound of the decay at low frequencies.
 
@@ -282,26 +255,16 @@ class SampledGaussianCumulant(StepCumulant):
         theta: float,
         largest: float,
         ends: tuple[float, float],
-        *,
-        tail_weight: TailWeight | None = None,
-        log_moment: float = 0.0,
     ):
-        self.pair, self.steps, self.theta, self.largest, self.ends, self.tail_weight = (
-            pair,
-            steps,
-            theta,
-            largest,
-            ends,
-            tail_weight,
-        )
+        self.pair, self.steps, self.theta, self.largest, self.ends = pair, steps, theta, largest, ends
         self.log_tolerance = _LOG_TOLERANCE - np.log(steps)
-        step, self._strip = choose_strip(pair, theta, log_moment, ends, 0.0, self.log_tolerance, tail_weight)
+        step, self._strip = choose_strip(pair, theta, 0.0, ends, 0.0, self.log_tolerance)
         if (ends[1] - ends[0]) / step > _MOST_NODES:
             raise Unsuitable
         u, step = midpoints(ends, step)
-        self._lost = mass_outside(pair, ends, tail_weight)
+        self._lost = mass_outside(pair, ends)
         self.left_out = steps * self._lost[0]
-        self.real = on_line(pair, u, step, 0.0, tail_weight=tail_weight)
+        self.real = on_line(pair, u, step, 0.0)
         # Smoothing by more and more asks the same again.
         self.log_moment_bound = lru_cache(maxsize=64)(self._log_moment_bound)
         self._decay: tuple[np.ndarray, np.ndarray] = np.zeros(0), np.zeros(0)
@@ -313,7 +276,7 @@ class SampledGaussianCumulant(StepCumulant):
         """E_P[e^{theta L} - 1 + theta (e^{-L} - 1)] keeps the digits of small moments, as E_P e^{-L} = 1."""
         loss = self.real.loss
         direct, _ = exponential_tilt(self.real.log_mass, loss, theta)
-        if self.tail_weight or direct_moment(self.real.log_mass, loss, theta, direct):
+        if direct_moment(self.real.log_mass, loss, theta, direct):
             return direct
         return float(np.log1p((np.exp(self.real.log_mass) * (np.expm1(theta * loss) + theta * np.expm1(-loss))).sum()))
 
@@ -330,7 +293,7 @@ class SampledGaussianCumulant(StepCumulant):
     def _identity(self, theta: float) -> float:
         """What E_P 1 = E_P e^{-L} = 1 miss on the nodes: the rule's error and the masses outside of its ends."""
         p_miss, q_miss = (self._miss(rate) + lost for rate, lost in zip((0.0, -1.0), self._lost, strict=True))
-        return 0.0 if self.tail_weight else (1 + abs(theta)) * p_miss + abs(theta) * q_miss
+        return (1 + abs(theta)) * p_miss + abs(theta) * q_miss
 
     def rounding(self) -> float:
         """Return `moment_rounding` of the nodes, with what the rule may miss."""
@@ -353,9 +316,8 @@ class SampledGaussianCumulant(StepCumulant):
     def _log_decay(self, t: np.ndarray) -> np.ndarray:
         u = np.linspace(*self.ends, _EDGES + 1)
         loss, (p, p_tail), (q, q_tail) = noise_cells(self.pair, u)
-        share = self.tail_weight.log_least(u) if self.tail_weight else np.zeros(_EDGES)
         order = slice(None, None, -1) if loss[0] > loss[-1] else slice(None)
-        weights = tilted_masses(p, q, (p_tail, q_tail), self.theta, self.moment - share)
+        weights = tilted_masses(p, q, (p_tail, q_tail), self.theta, self.moment)
         decay = log_decay(loss[order], weights[order], t)
         raised = self._raised_decay(t[:-1])
         decay[-1] = 0.0
@@ -367,15 +329,13 @@ class SampledGaussianCumulant(StepCumulant):
         It bounds log |phi| for every t and falls with t (Lemma 6.7).
         """
         bound = np.zeros(len(t))
-        # Runs of a large loss are a sum over steps, other ones a product.
-        wanted = (_DECAY if self.tail_weight else _DECAY / self.steps) - _DECAY_SPARE
+        wanted = _DECAY / self.steps - _DECAY_SPARE
         scale = min(_HIGHEST, np.pi * self.pair.sigma / 2)
-        scale = min(scale, _SOFT * self.tail_weight.softness) if self.tail_weight else scale
         clear, sign = 0.95 * np.pi * self.pair.sigma, self.pair.loss_sign
         shapes = [(min(height, clear - height), sign * height) for height in (_HEIGHTS * scale).tolist()]
-        for strip in strips(self.pair, self.ends, shapes, tail_weight=self.tail_weight):
+        for strip in strips(self.pair, self.ends, shapes):
             u, step = midpoints(self.ends, max(strip.step_for(self.theta, self.moment + wanted), self.real.step / 4))
-            line = on_line(self.pair, u, step, strip.height, tail_weight=self.tail_weight)
+            line = on_line(self.pair, u, step, strip.height)
             exponent = np.real(line.log_mass) + self.theta * np.real(line.loss) - self.moment
             stride = min(1 + len(u) // _DENSE, _STRIDE)
             size = np.exp(np.minimum(exponent - np.multiply.outer(t[::stride], np.imag(line.loss)), 700.0)).sum(axis=1)
@@ -394,13 +354,11 @@ class SampledGaussianCumulant(StepCumulant):
 
     def change(self, t: np.ndarray, mean: float) -> tuple[np.ndarray, np.ndarray]:
         """E_theta e^{it(L - mean)} - 1 of one step, and a bound on its error."""
-        step, strip = choose_strip(
-            self.pair, self.theta, self.moment, self.ends, float(t[-1]), self.log_tolerance, self.tail_weight
-        )
+        step, strip = choose_strip(self.pair, self.theta, self.moment, self.ends, float(t[-1]), self.log_tolerance)
         if (self.ends[1] - self.ends[0]) / step > _MOST_NODES:
             raise Unsuitable
         u, step = midpoints(self.ends, step)
-        line = on_line(self.pair, u, step, strip.height, tail_weight=self.tail_weight)
+        line = on_line(self.pair, u, step, strip.height)
         units = line_units(self.pair, line)
         exponent = line.log_mass + self.theta * line.loss - self.moment
         relative = units.of_weights(line.log_mass, line.loss, self.theta, self.moment)

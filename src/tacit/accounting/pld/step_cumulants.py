@@ -17,64 +17,26 @@ from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, FUNCTION, UNIT, mas
 from tacit.accounting.pld.saddle_point import SMALLEST
 
 
-class LossSum(ABC):
-    """A (sub-probability) law of the summed loss, tilted by `theta`."""
-
-    theta: float
-    mean: float
-    variance: float
-
-    largest: float
-    """The largest tilt that `log_moment` accepts."""
-
-    left_out: float = 0.0
-    """P-mass of the runs that this law leaves out, to be added to upper bounds."""
-
-    rounding: float = 0.0
-    """A bound on the rounding error of `log_moment` at `theta`."""
-
-    @abstractmethod
-    def log_moment(self, theta: float) -> float:
-        """Return log E e^{theta L}."""
-
-    def log_moment_bound(self, theta: float) -> float:
-        """Return an upper bound on it, rounding of at most log 2 left out."""
-        return self.log_moment(theta)
-
-    @abstractmethod
-    def log_decay(self, t: np.ndarray) -> np.ndarray:
-        """Upper bound on log |phi| over each [t_j, t_{j+1}]."""
-
-    @abstractmethod
-    def transform(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return phi = E e^{(theta + it) L - it mean} / E e^{theta L} at multiples of t[1] > 0, with its error."""
-
-    @abstractmethod
-    def nodes(self, frequency: float) -> int:
-        """How many terms `transform` sums for each t up to `frequency`."""
-
-    @abstractmethod
-    def smoothed(self, variance: float) -> LossSum:
-        """Composed with a plain Gaussian step of this variance."""
-
-
-class IndependentSum(LossSum):
-    """Independent steps."""
+class IndependentSum:
+    """The law of the summed loss of independent steps, tilted by `theta`; a little of its mass may be left out."""
 
     def __init__(self, parts: Sequence[StepCumulant], theta: float):
         self.parts, self.theta = parts, theta
         self.largest = min(part.largest for part in parts)
+        """The largest tilt that `log_moment` accepts."""
         self.left_out = sum(part.left_out for part in parts)
+        """P-mass of the runs that this law leaves out, to be added to upper bounds."""
         self.rounding = sum(part.steps * part.rounding() for part in parts)
+        """A bound on the rounding error of `log_moment` at `theta`."""
         moments = [(part.steps, part.mean_and_variance()) for part in parts]
         self.mean, self.variance = (sum(steps * moment[k] for steps, moment in moments) for k in (0, 1))
 
     def log_moment(self, theta: float) -> float:
-        """Return log E_P e^{theta L} of one step."""
+        """Return log E e^{theta L} of all steps."""
         return sum(part.steps * part.log_moment(theta) for part in self.parts)
 
     def log_moment_bound(self, theta: float) -> float:
-        """Return the sum of those of the steps."""
+        """Return an upper bound on it, rounding of at most log 2 left out."""
         return sum(part.steps * part.log_moment_bound(theta) for part in self.parts)
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
@@ -82,20 +44,19 @@ class IndependentSum(LossSum):
         return sum((part.steps * part.decay_within(t) for part in self.parts), np.zeros(len(t) - 1))
 
     def transform(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return phi at each t, and a bound on its error."""
+        """Return phi = E e^{(theta + it) L - it mean} / E e^{theta L} at multiples of t[1] > 0, with its error."""
         log_phi, slack = np.zeros(len(t), dtype=complex), np.zeros(len(t))
         for part in self.parts:
             value, error = part.phi_within(t)
             log_phi += value
             slack += error
-        phi = np.exp(log_phi)
-        return phi, grown(np.real(log_phi), slack)
+        return np.exp(log_phi), grown(np.real(log_phi), slack)
 
     def nodes(self, frequency: float) -> int:
-        """Return the finite losses with their masses."""
+        """Return how many terms `transform` sums for each t up to `frequency`."""
         return sum(part.nodes(frequency) for part in self.parts)
 
-    def smoothed(self, variance: float) -> LossSum:
+    def smoothed(self, variance: float) -> IndependentSum:
         """Return the sum with a Gaussian step of this variance."""
         return IndependentSum([*self.parts, GaussianCumulant(variance**0.5, self.theta)], self.theta)
 

@@ -1,51 +1,52 @@
-"""A lattice for steps that rarely sample the record: losses that settle a run by themselves are counted in closed form.
+"""A lattice without the losses that settle a run by themselves, which are counted in closed form.
 
-When a record is removed, a step that samples at a low rate p loses at least log(1 - p), next to nothing, and its large
-losses reach far beyond epsilon. With l_i the least losses of the steps and h_i = epsilon - sum_{j != i} l_j, a run with
-some loss above its h_i loses more than epsilon whatever the other steps do, so that these runs add
-P(some L_i > h_i) - e^epsilon Q(some L_i > h_i) to delta. All other runs compose the steps without losses above h_i, for
-which a lattice of their short range is fine. When a record is added, losses are at most -log(1 - p), and runs with
-some loss below epsilon less what the others can add do not count at all (THEORY.md, Theorem 5.7). Groups of records,
-of which a step samples none with probability (1 - p)^size, likewise.
+Rare losses may reach far beyond epsilon, as where a step seldom samples the record. With a threshold h_i = epsilon + m
+for each step, the runs with some loss L_i > h_i lose more than epsilon but where the other steps make up for m. So they
+add P(some L_i > h_i) - e^epsilon Q(some L_i > h_i) to delta, and at most as much more as the others' chance for that,
+which a Chernoff bound holds and a large m makes negligible. All other runs compose the steps without losses above h_i,
+for which a lattice of their short range is fine. Where losses are bounded above, as where a record is added, runs with
+some loss below epsilon less what the others can add do not count at all (THEORY.md, Theorem 5.7).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from tacit.accounting.pld.fft import Bracket, Convolution
+from tacit.accounting.pld.fft import EDGES, Bracket, Convolution, thinned
 from tacit.accounting.pld.intervals import inverted, looseness, valid_bounds
 from tacit.accounting.pld.rounding import PERTURBATION, UNIT, mass_units
 from tacit.accounting.pld.saddle_point import SMALLEST
-from tacit.mechanisms.pairs import GaussianMixturePair, Pair, SampledGaussianPair
+from tacit.mechanisms.pairs import GaussianMixturePair, Pair
 
-_ROUGH, _FINE = 1 << 12, 1 << 18  # Points of the lattice that looks for epsilon, and of the one that answers.
-_FINER = 1 / 16  # Gap, relative to the usual one, of a lattice where that one is not narrow.
-_NARROW = 5e-7  # Relative width of epsilon up to which it is.
-_BEYOND = (2.0, 1.05)  # How far from its own epsilon the limit of either lattice lies.
+_ROUGH, _FINE = 1 << 12, 1 << 19  # Points of the lattice that looks for epsilon, and of the one that answers, at most.
+_FINER = 1 / 4  # Gap, relative to the usual one, of the one that answers: few losses are rounded to first order.
+_BEYOND = (2.0, 1.05)  # How far from its own epsilon the ends of either lattice lie.
 _SEARCHES = 6  # Rough lattices at most.
 _CLOSE = 4.0  # A rough lattice whose epsilon is off by a larger factor is laid again.
-_LEAST = 1e-3  # Least epsilon of a search, relative to the expected number of samples.
+_LEAST = 1e-3  # Least epsilon of a search, relative to the margin.
 _SHALLOW = 100.0  # Epsilon, relative to that least one, up to which a lattice that reaches far serves from 0 on.
 _WIDEST = 1.02  # Ratio of the bounds of a rough lattice up to which the finer one's will be narrow.
 _NARROW_DELTA = 1.5e-6  # Relative width of delta up to which a lattice that reaches far answers.
 _RATIOS = np.geomspace(0.5, 1.9, 7)  # Epsilons of an outline, relative to that of a rough lattice.
 _FAINT = 1e-3  # Least lower bound of an outline, relative to the upper one.
 _FARTHEST = 1e12  # Largest epsilon of an outline, relative to the first.
+_NEAR = 1.2  # A fine lattice whose epsilon is off by a larger factor is laid again.
 _SAME = 1.5  # A wide lattice whose epsilon is off by no more would be as wide again.
-_TILT = 0.7  # Tilt of a lattice relative to the saddle's: large losses make copies heavy beyond the saddle.
-_MOST_SAMPLES = 2.0  # Expected samples up to which the range that is left is short.
-# The same of groups, whose losses reach further, with the points of a rough lattice of them and its tilt.
-_MOST_OF_GROUPS, _ROUGH_OF_GROUPS, _TILT_OF_GROUPS = 20.0, 1 << 15, 0.5
-_FEWEST = 2  # Steps from which on it is used: one has an engine of its own.
+# Tilt of a lattice relative to the saddle's, as large losses make copies heavy beyond it; more for a small delta, by
+# its log over the second, as a low tilt leaves it to the rounding of transforms; the third at most.
+_TILT, _SCALE, _STEEPEST = 0.7, 300.0, 0.9
+_ROUGH_OF_GROUPS, _TILT_OF_GROUPS = 1 << 15, 0.5  # The same of groups, whose losses reach further.
+_FEW = 6  # Unlike sampled Gaussians in the bound on what others make up for.
 _SMALL = 1e-4  # Epsilon below which a lattice aims at an absolute gap.
 _UNITS = 64.0  # Units of a probability besides those of its tails, and of a threshold (Theorem 5.7).
-
-
-Truncated = SampledGaussianPair | GaussianMixturePair
+_MARGINS = np.geomspace(1e-9, 1e4, 300)  # Margins to choose from; any gives a bound.
+_POWERS = 1 + np.append(np.geomspace(0.01, 1e6, 40), np.geomspace(1e7, 1e12, 12))  # Of its Chernoff bound, likewise.
+_EXCESS = 1e-9  # What others make up for, relative to what single steps leak or to a margin below 1.
+_LARGEST_EXPONENT = 600.0  # Beyond it powers of a ratio overflow, and the bound takes the probability instead.
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class TruncatedPair(Pair):
         """Return the supremum of the losses."""
         return min(self.base.largest, self.high)
 
+    @property
+    def atoms(self) -> tuple[float, ...]:
+        """Return the losses of positive mass."""
+        return tuple(atom for atom in self.base.atoms if self.low < atom <= self.high)
+
     def edge_error(self, size: float) -> float:
         """Return that of the pair."""
         return self.base.edge_error(size)
@@ -74,17 +80,19 @@ class TruncatedPair(Pair):
 
 @dataclass(frozen=True)
 class TruncatedLattice:
-    """Bounds on delta for epsilons on one side of `limit`: up to it where a record is removed, else from it on."""
+    """Bounds on delta for epsilons in [floor, limit]."""
 
     lattice: Bracket
+    floor: float
     limit: float
-    removed: bool
     settled: tuple[float, float]
-    """P- and Q-mass of the runs with a loss that is left out, which count as a whole where a record is removed."""
+    """P- and Q-mass of the runs with a loss above the lattice, which count as a whole."""
     unsure: tuple[float, float]
     """Bounds on the errors of both."""
+    excess: float
+    """What these runs may add besides."""
     beyond: TruncatedLattice | None = None
-    """Bounds that serve beyond `limit`; else those at the limit do."""
+    """Bounds that serve outside of these ends; else those at the ends do."""
 
     @property
     def theta(self) -> float:
@@ -97,53 +105,76 @@ class TruncatedLattice:
         return self.lattice.epsilon
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
-        """Certified lower and upper bound on delta(epsilon); it falls, so that the limit bounds what lies beyond."""
-        if epsilon > self.limit if self.removed else epsilon < self.limit:
+        """Certified lower and upper bound on delta(epsilon); it falls, so that the ends bound what lies beyond."""
+        if not self.floor <= epsilon <= self.limit:
             if self.beyond is not None:
                 return self.beyond.bounds(epsilon)
-            low, high = self.bounds(self.limit)
-            return (0.0, high) if self.removed else (low, 1.0)
+            return (0.0, self.bounds(self.limit)[1]) if epsilon > self.limit else (self.bounds(self.floor)[0], 1.0)
         low, high = self.lattice.bounds(epsilon)
-        growth = float(np.exp(epsilon))
+        growth = float(np.exp(epsilon)) if self.settled[1] or self.unsure[1] else 0.0
         value = self.settled[0] - growth * self.settled[1]
         error = self.unsure[0] + growth * self.unsure[1]
-        return max(low + value - error, 0.0), min(high + value + error, 1.0)
+        return max(low + value - error, 0.0), min(high + value + error + self.excess, 1.0)
 
     def serves(self, delta: float) -> bool:
-        """Whether the epsilon of `delta` lies on this side of the limit."""
-        low, high = valid_bounds(self, self.limit)
-        return high <= delta if self.removed else low >= delta
+        """Whether the epsilon of `delta` lies between the ends."""
+        reached = self.limit == np.inf or valid_bounds(self, self.limit)[1] <= delta
+        return reached and (self.floor == 0.0 or valid_bounds(self, self.floor)[0] >= delta)
 
 
 class Truncation:
-    """Builds `TruncatedLattice` for Poisson-subsampled Gaussian steps of one direction.
+    """Builds `TruncatedLattice` for the steps of one direction.
 
     Args:
-        parts: the pairs with the number of times that they run.
+        parts: the pairs with the number of times that they run, without infinite losses.
         gap: relative width of epsilon that is aimed at, > 0.
     """
 
-    def __init__(self, parts: Sequence[tuple[Truncated, int]], gap: float):
+    def __init__(self, parts: Sequence[tuple[Pair, int]], gap: float):
         self._parts, self._gap = parts, gap
-        self._removed = parts[0][0].remove
-        self._least = _LEAST * _samples(parts)
-        self._rough, self._tilt = (_ROUGH_OF_GROUPS, _TILT_OF_GROUPS) if _of_groups(parts) else (_ROUGH, _TILT)
+        groups = any(isinstance(pair, GaussianMixturePair) for pair, _ in parts)
+        self._rough, self._tilt = (_ROUGH_OF_GROUPS, _TILT_OF_GROUPS) if groups else (_ROUGH, _TILT)
 
-    @classmethod
-    def of(cls, parts: Sequence[tuple[Pair, int]], gap: float) -> Truncation | None:
-        """The builder where all parts are sampled Gaussians of one direction that are expected to sample rarely."""
-        found = [(pair, steps) for pair, steps in parts if isinstance(pair, SampledGaussianPair | GaussianMixturePair)]
-        if len(found) < len(parts) or sum(steps for _, steps in found) < _FEWEST:
-            return None
-        rare = _samples(found) <= (_MOST_OF_GROUPS if _of_groups(found) else _MOST_SAMPLES)
-        return cls(found, gap) if rare and len({pair.remove for pair, _ in found}) == 1 else None
+    @cached_property
+    def _chances(self) -> np.ndarray:
+        """Bounds on E(e^(-m - L) - 1)_+ of all steps at each of `_MARGINS` m: what they make up for (Theorem 5.7)."""
+        logs, lost = np.zeros(len(_POWERS)), np.zeros(len(_POWERS))
+        for pair, steps in thinned(self._parts, _FEW)[1]:  # What dominates the steps does so in reverse.
+            moments, missed = _reverse_moments(pair)
+            moved = [2 * pair.edge_error(_LARGEST_EXPONENT / power) for power in _POWERS.tolist()]
+            logs += steps * (np.maximum(moments, 0.0) + PERTURBATION + _POWERS * moved)
+            lost += steps * missed
+        scale = logs + (_POWERS - 1) * np.log(_POWERS - 1) - _POWERS * np.log(_POWERS)
+        exponent = np.minimum(scale - np.multiply.outer(_MARGINS, _POWERS), 700.0)
+        chances = (np.exp(exponent) + np.exp(-_MARGINS)[:, None] * lost).min(axis=1)
+        return 2 * chances  # Twice, for the rounding of the moments.
+
+    @cached_property
+    def _least(self) -> float:
+        """The least epsilon of a search: a share of the margin that the steps hardly ever make up for."""
+        return _LEAST * float(_MARGINS[np.argmax(self._chances <= _EXCESS * np.minimum(_MARGINS, 1.0))])
+
+    def _margin(self, limit: float) -> tuple[float, float]:
+        """The least margin beyond `limit` with a negligible excess, relative to what single steps leak, and its bound.
+
+        The excess of a margin m is at most sum P(L_i > limit + m), one factor, times what the others make up for.
+        """
+        edges = np.append(limit, limit + _MARGINS)
+        tails, leaked = np.zeros(len(_MARGINS)), 0.0
+        for pair, steps in self._parts:
+            p, q = (np.cumsum(mass[:0:-1])[::-1] for mass in pair.bin_masses(edges))
+            tails += steps * p[1:]
+            leaked += steps * max(float(p[0] - np.exp(min(limit, 700.0)) * q[0]), 0.0)
+        fine = np.flatnonzero(tails * self._chances <= _EXCESS * leaked)
+        at = int(fine[0]) if len(fine) else len(_MARGINS) - 1
+        return float(_MARGINS[at]), float(self._chances[at])
 
     def near_epsilon(self, epsilon: float) -> TruncatedLattice | None:
         """The bounds around an epsilon > 0, which serve up to twice or down to half of it; None of no losses."""
-        wide = self._lattice(epsilon, _BEYOND[0], _FINE)
+        wide = self._wide(epsilon, _FINE)
         if wide is None or looseness(wide, epsilon) <= _NARROW_DELTA:
             return wide
-        close = self._lattice(epsilon, _BEYOND[1], _FINE)
+        close = self._lattice(epsilon, (epsilon / _BEYOND[1], epsilon * _BEYOND[1]), _FINE, _FINER)
         if close is None or looseness(close, epsilon) >= looseness(wide, epsilon):
             return wide
         return replace(close, beyond=wide)
@@ -153,11 +184,11 @@ class Truncation:
 
         Saddles alone are off by orders of magnitude where a record is removed: few samples have no light tail.
         """
-        if not self._removed:
+        if np.isfinite(self._top):
             return None
         epsilons, deltas, epsilon = [], [], self._least
         while not deltas or (deltas[-1] > delta and epsilon < _FARTHEST * self._least):
-            rough = self._lattice(epsilon, _BEYOND[0], self._rough)
+            rough = self._wide(epsilon, self._rough)
             if rough is None:
                 return None
             for each in [0.0] * (not deltas) + [epsilon * ratio for ratio in _RATIOS]:
@@ -176,81 +207,98 @@ class Truncation:
         """
         epsilon = max(epsilon, self._least)
         for _ in range(_SEARCHES):
-            rough = self._lattice(epsilon, _BEYOND[0], self._rough)
+            rough = self._wide(epsilon, self._rough)
             if rough is None:
                 return None
             low, high = inverted(rough, delta)
             if high == 0.0:
                 return rough
-            # The end that the finer lattice serves with certainty.
-            found = min(high, _CLOSE * epsilon) if self._removed else low
+            most = min(high, _CLOSE * epsilon)
+            found = low if np.isfinite(self._top) else most
             near = epsilon / _CLOSE < found < _CLOSE * epsilon
             if (high < _WIDEST * low and near) or epsilon / _SAME < found < _SAME * epsilon:
-                return self._fine(delta, found)
+                return self._fine(delta, found, (low / _BEYOND[1], max(found, most) * _BEYOND[1]))
             epsilon = found if found > self._least else 0.0
         return None
 
-    def _fine(self, delta: float, epsilon: float) -> TruncatedLattice | None:
-        """The lattice that answers around an epsilon, a finer one where it is not narrow."""
-        found = self._lattice(epsilon, _BEYOND[1], _FINE)
+    def _fine(self, delta: float, epsilon: float, ends: tuple[float, float]) -> TruncatedLattice | None:
+        """The lattice that answers around an epsilon, laid again where it places that of `delta` elsewhere."""
+        found = self._lattice(epsilon, ends, _FINE, _FINER)
         if found is None or not found.serves(delta):
             return None
         low, high = inverted(found, delta)
-        return found if high - low <= _NARROW * high else self._lattice(epsilon, _BEYOND[1], _FINE, _FINER)
+        if epsilon / _NEAR < high < _NEAR * epsilon or not 0 < high < np.inf:
+            return found
+        return self._lattice(high, (low / _BEYOND[1], high * _BEYOND[1]), _FINE, _FINER)
 
-    def _lattice(self, epsilon: float, beyond: float, largest: int, share: float = 1.0) -> TruncatedLattice | None:
-        limit = epsilon * beyond if self._removed else epsilon / beyond
-        if beyond == _BEYOND[0] and epsilon < _SHALLOW * self._least:
-            limit = max(limit, _SHALLOW * self._least) if self._removed else 0.0  # All small epsilons are served alike.
-        kept = [(TruncatedPair(pair, *self._range(pair, limit)), steps) for pair, steps in self._parts]
+    @cached_property
+    def _top(self) -> float:
+        return sum(steps * pair.largest for pair, steps in self._parts)
+
+    def _wide(self, epsilon: float, largest: int) -> TruncatedLattice | None:
+        """A lattice that reaches far, from 0 on where epsilon is small."""
+        ends = epsilon / _BEYOND[0], epsilon * _BEYOND[0]
+        if epsilon < _SHALLOW * self._least:
+            ends = 0.0, max(ends[1], _SHALLOW * self._least)
+        return self._lattice(epsilon, ends, largest)
+
+    def _lattice(
+        self, epsilon: float, ends: tuple[float, float], largest: int, share: float = 1.0
+    ) -> TruncatedLattice | None:
+        floor, limit = ends if np.isfinite(self._top) else (0.0, ends[1])
+        margin, chance = self._margin(limit)
+        kept = [(TruncatedPair(pair, self._lowest(pair, floor), limit + margin), steps) for pair, steps in self._parts]
         convolution = Convolution(
             kept, gap=share * self._gap * min(max(epsilon, self._least) / _SMALL, 1.0), largest=largest
         )
         if not all(len(part.losses) for part in convolution.coarse_losses):
             return None
         saddle = convolution.saddle_for_epsilon(epsilon)
-        saddle = replace(saddle, theta=self._tilt * saddle.theta)
-        settled, unsure = self._settled(kept) if self._removed else ((0.0, 0.0), (0.0, 0.0))
-        return TruncatedLattice(convolution.bracket(saddle), limit, self._removed, settled, unsure)
+        tilt = min(self._tilt - saddle.log_delta / _SCALE, _STEEPEST)
+        saddle = replace(saddle, theta=tilt * saddle.theta)
+        cut = [(pair, steps) for pair, steps in kept if pair.high < pair.base.largest]
+        settled, unsure = _settled(cut) if cut else ((0.0, 0.0), (0.0, 0.0))
+        limit = limit if cut else np.inf
+        excess = (unsure[0] - float(np.log1p(-settled[0]))) * chance  # The sum of the steps' probabilities.
+        return TruncatedLattice(convolution.bracket(saddle), floor, limit, settled, unsure, excess)
 
-    def _range(self, pair: Truncated, limit: float) -> tuple[float, float]:
-        """The losses that do not settle a run at `limit`, and a little more for the rounding of this threshold."""
-        end = _end(pair)
-        total = sum(steps * _end(other) for other, steps in self._parts)
-        place = limit - (total - end)
-        spare = (_UNITS + len(self._parts)) * UNIT * (limit + abs(total)) + 2 * pair.edge_error(2 * abs(place))
-        return (-np.inf, place + spare) if self._removed else (place - spare, np.inf)
-
-    def _settled(self, kept: Sequence[tuple[TruncatedPair, int]]) -> tuple[tuple[float, float], tuple[float, float]]:
-        """P- and Q-mass of the runs with a loss above its threshold, and bounds on their errors (Theorem 5.7)."""
-        logs, errors = np.zeros(2), np.zeros(2)
-        for pair, steps in kept:
-            moved = 2 * pair.edge_error(2 * abs(pair.high))
-            masses = np.array(pair.base.bin_masses(pair.high + np.array([-moved, 0.0, moved])))
-            tails, near = masses[:, 2:].sum(axis=1), masses[:, 1:3].sum(axis=1)
-            logs += steps * np.log1p(-tails)
-            added = len(pair.base.shifts) if isinstance(pair.base, GaussianMixturePair) else 0
-            units = UNIT * (mass_units(tails) + _UNITS + len(kept) + added) + PERTURBATION
-            errors += steps * (units * tails + near + SMALLEST)
-        found = -np.expm1(logs)
-        return (float(found[0]), float(found[1])), (float(errors[0]), float(errors[1]))
+    def _lowest(self, pair: Pair, floor: float) -> float:
+        """The loss from which on a run may lose more than `floor`, and a little less for its rounding."""
+        if not np.isfinite(self._top):
+            return -np.inf
+        place = floor - (self._top - pair.largest)
+        spare = (_UNITS + len(self._parts)) * UNIT * (floor + abs(self._top))
+        return place - spare - 2 * pair.edge_error(2 * abs(place))
 
 
-def _end(pair: Truncated) -> float:
-    """The least loss of a step that removes records, the largest of one that adds them."""
-    if isinstance(pair, GaussianMixturePair):
-        return pair.log_weights[0] if pair.remove else -pair.log_weights[0]
-    return float(np.log1p(-pair.rate)) if pair.remove else pair.largest
+def _reverse_moments(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+    """Upper bounds on log E_P e^{-u L} at each of `_POWERS` u, and the Q-masses of the losses left out of it.
+
+    e^{-u L} is convex in e^{-L}, so that its mean over a cell is at most that of both its ends.
+    """
+    p, q = pair.bin_masses(EDGES)
+    powers = np.multiply.outer(-_POWERS, EDGES)
+    steep = powers[:, :-1] > _LARGEST_EXPONENT
+    ends = np.exp(np.minimum(powers, _LARGEST_EXPONENT))
+    ratios = np.exp(np.minimum(-EDGES, _LARGEST_EXPONENT))
+    share = (q[1:-1] - p[1:-1] * ratios[1:]) / np.maximum(ratios[:-1] - ratios[1:], SMALLEST)
+    share = np.clip(share, 0.0, p[1:-1])
+    value = np.where(steep, 0.0, p[1:-1] * ends[:, 1:] + share * (ends[:, :-1] - ends[:, 1:])).sum(axis=1)
+    with np.errstate(divide="ignore"):
+        logs = np.log(value + p[-1] * ends[:, -1])
+    return logs, np.where(steep, q[1:-1], 0.0).sum(axis=1) + q[0] + pair.negative_infinity_mass
 
 
-def _of_groups(parts: Sequence[tuple[Truncated, int]]) -> bool:
-    return any(isinstance(pair, GaussianMixturePair) for pair, _ in parts)
-
-
-def _samples(parts: Sequence[tuple[Truncated, int]]) -> float:
-    """How often records are expected to be sampled; inf where a step samples for certain."""
-    total = 0.0
-    for pair, steps in parts:
-        share = -pair.log_weights[0] if isinstance(pair, GaussianMixturePair) else pair.rate
-        total += steps * (share if isinstance(pair, GaussianMixturePair) or share < 1 else np.inf)
-    return total
+def _settled(cut: Sequence[tuple[TruncatedPair, int]]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """P- and Q-mass of the runs with a loss above its threshold, and bounds on their errors (Theorem 5.7)."""
+    logs, errors = np.zeros(2), np.zeros(2)
+    for pair, steps in cut:
+        moved = 2 * pair.edge_error(2 * abs(pair.high))
+        masses = np.array(pair.base.bin_masses(pair.high + np.array([-moved, 0.0, moved])))
+        tails, near = masses[:, 2:].sum(axis=1), masses[:, 1:3].sum(axis=1)
+        logs += steps * np.log1p(-tails)
+        added = len(pair.base.shifts) if isinstance(pair.base, GaussianMixturePair) else 0
+        units = UNIT * (mass_units(tails) + _UNITS + len(cut) + added) + PERTURBATION
+        errors += steps * (units * tails + near + SMALLEST)
+    found = -np.expm1(logs)
+    return (float(found[0]), float(found[1])), (float(errors[0]), float(errors[1]))

@@ -166,7 +166,9 @@ def _asinh_scaled(log_factor: float, half_loss: np.ndarray) -> np.ndarray:
 def normal_cells(edges: np.ndarray) -> np.ndarray:
     """Normal masses between increasing edges, from the smaller tail at each: 1 less that one is the other to a unit."""
     tail, above = ndtr(-np.abs(edges)), edges > 0
-    return between(np.where(above, 1 - tail, tail), np.where(above, tail, 1 - tail))
+    masses = np.diff(np.where(above, -tail, tail), prepend=0.0, append=0.0)
+    masses[np.count_nonzero(~above)] += 1.0  # The cell around 0, between two tails.
+    return np.maximum(masses, 0.0)
 
 
 @dataclass(frozen=True)
