@@ -3,8 +3,9 @@
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from tests.verification.catalogue_wrong import NET, ce
+from tests.verification.catalogue_wrong import NET, ce, packed
 
 RIGHT = {}
 
@@ -453,3 +454,26 @@ def records_by_index(x, y):
 def records_of_a_layer_by_index(x, y):
     z = NET(x)
     return torch.stack([z[i].square().sum() for i in range(len(x))])
+
+
+@right
+def last_state_of_packed_sequences(x, y):
+    return packed(x, y)[2][-1]
+
+
+@right
+def mean_over_packed_sequences(x, y):
+    outputs, lengths = pad_packed_sequence(packed(x, y)[1], batch_first=True, total_length=3)
+    return outputs.sum(1) / lengths[:, None]
+
+
+@right
+def packed_rows_one_by_one(x, y):
+    rows = packed(x, y)[1]
+    rows = PackedSequence(torch.relu(rows.data), *rows[1:])
+    return pad_packed_sequence(rows, batch_first=True, total_length=3)[0][torch.arange(len(x)), y]
+
+
+@right
+def all_records_by_a_list(x, y):
+    return x.index_select(0, torch.arange(len(x)))

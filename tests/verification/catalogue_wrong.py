@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 torch.manual_seed(0)
 NET = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
@@ -799,3 +800,46 @@ def targets_by_position(x, y):
     scores = NET(x).log_softmax(1).expand(5, -1, -1)
     targets = torch.tensor([[1, 2], [2, 1]]).repeat(4, 1)
     return F.ctc_loss(scores, targets, torch.full((8,), 5), torch.full((8,), 2), reduction="none")
+
+
+GRU = nn.GRU(2, 4, batch_first=True)
+
+
+def packed(x, y, **options):
+    """A recurrent layer over sequences of 1 to 3 steps; what was packed, and its last state."""
+    rows = pack_padded_sequence(x.view(8, 3, 2), y + 1, batch_first=True, **{"enforce_sorted": False, **options})
+    return rows, *GRU(rows)
+
+
+@wrong("pack_padded_sequence")
+def packed_in_the_order_of_lengths(x, y):
+    return packed(x, y, enforce_sorted=True)[2][-1]
+
+
+@wrong("pad_packed_sequence")
+def padded_to_the_longest(x, y):
+    return pad_packed_sequence(packed(x, y)[1], batch_first=True)[0].mean(1)
+
+
+@wrong("_pack_padded_sequence")
+def weighted_by_rows_of_steps(x, y):
+    rows, _, state = packed(x, y)
+    return state[-1] * rows.batch_sizes.sum()
+
+
+@wrong("sort")
+def states_in_the_order_of_lengths(x, y):
+    rows, _, state = packed(x, y)
+    return state[-1][rows.sorted_indices]
+
+
+@wrong("mean")
+def centred_by_packed_rows(x, y):
+    rows, _, state = packed(x, y)
+    return state[-1] - rows.data.mean()
+
+
+@wrong("sum")
+def divided_by_all_lengths(x, y):
+    _, outputs, state = packed(x, y)
+    return state[-1] / pad_packed_sequence(outputs, batch_first=True, total_length=3)[1].sum()

@@ -140,9 +140,9 @@ class Call:
         kind = self.kind(value)
         return kind if isinstance(kind, Records) else None
 
-    def whole(self) -> WholeBatch:
-        """The type of a number that this call makes of all records."""
-        return WholeBatch(self.name, self.line)
+    def whole(self, mend: str = "") -> WholeBatch:
+        """The type of a number that this call makes of all records, and what to write instead."""
+        return WholeBatch(self.name, self.line, mend)
 
     def refuse(self, why: str, mend: str = "") -> NoReturn:
         """Raise `MixesRecords` for this call."""

@@ -54,6 +54,8 @@ ANSWERED = (
     Answer("torch/distributions/"),
     # The range check of classes, where their number is given.
     Answer("torch/nn/functional.py", "one_hot"),
+    # The number of rows of a first step, of which every record has one.
+    Answer("torch/nn/modules/rnn.py", "forward"),
 )
 
 

@@ -38,6 +38,7 @@ from tacit.verification.record_types import (
     WholeBatch,
     stride_of,
 )
+from tacit.verification.rules.sequence import PACKING, PACKING_FILES
 from tacit.verification.storages import (
     Entry,
     Storages,
@@ -229,9 +230,8 @@ class RecordMode(TorchDispatchMode):
         typed = any(isinstance(kind, Records) for kind in kinds)
         if whole is not None:
             if typed or ones:
-                refuse(
-                    whole.operation, whole.line, f"its result is of the whole batch, and meets records at {call.line}"
-                )
+                why = f"its result is of the whole batch, and meets records at {call.line}"
+                refuse(whole.operation, whole.line, why, whole.mend)
             return whole
         if call.name == "aten.select_backward" and ones and not typed:
             sizes, dim = call["input_sizes"], call["dim"]
@@ -427,6 +427,8 @@ class ReadMode(TorchFunctionMode):
         handed = name in HANDED_OUT and args and isinstance(args[0], Tensor) and not is_own(frame)
         if handed and depends(self._mode.kind(args[0])) and answer_to(frame) is None:
             self._mode.read(user_line(frame))
+        if name in PACKING and frame.f_code.co_filename in PACKING_FILES:
+            return PACKING[name](self._mode, frame, func, args)
         mode, before = self._mode, (self._mode.answering, self._mode.of_array)
         # The range check of classes whose number is given chooses nothing.
         mode.answering = before[0] or (name == "one_hot" and len(args) + len(kwargs or ()) > 1)

@@ -41,6 +41,7 @@ class WholeBatch:
 
     operation: str
     line: str
+    mend: str = ""
 
 
 @dataclass(frozen=True)

@@ -275,6 +275,11 @@ def index_add(call: Call) -> RecordType:
     dim = axis_of(value, call["dim"])
     kind = call.records(value)
     given = call.records(source) if isinstance(source, Tensor) else None
+    public = kind is None and call.records(where) is None
+    if public and given is not None and given.axis == dim and positions_axis(where, value.shape[dim]) == 0:
+        # Every record at its own place, as in the gradient of `index_select` at all of them.
+        call.public(value, dim, given.inner)
+        return given
     if call.records(where) is not None or (given is not None and given.axis == dim):
         if kind is None and call.name.startswith("aten.index_add"):
             return call.whole()

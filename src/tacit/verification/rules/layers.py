@@ -273,7 +273,7 @@ def class_loss(call: Call) -> RecordType | list[RecordType]:
     if kind == Public() or call["self"].dim() < (4 if "2d" in call.name else 2):
         call.refuse("its scores have no batch axis", BATCH_AXIS)
     if call["reduction"]:
-        return [call.whole(), Public() if _is_size(call) else call.whole()]
+        return [call.whole(), Public() if _is_size(call) else call.whole(_WEIGHED)]
     return [kind, kind if call.name.startswith("aten.multilabel") else Public()]
 
 
@@ -284,6 +284,7 @@ def _is_size(call: Call) -> bool:
 
 
 _SUM = 2
+_WEIGHED = 'Use reduction="none": class weights and ignored targets make a mean divide by a private number'
 
 
 _OF_CLASSES = {"cross_entropy", "cross_entropy_loss", "nll_loss", "nll_loss2d", "nll_loss_nd"}

@@ -74,7 +74,7 @@ def along(call: Call) -> RecordType:
         if kind.axis in axes:
             if not values[0].is_floating_point() and name and not isinstance(call[name], list):
                 # Offsets and orders of sequences are made so, and so are capacities.
-                call.unknown("it computes along the records, on whole numbers", "Pad to a public length instead")
+                call.refuse("it computes along the records, on whole numbers", "Pad to a public length instead")
             call.refuse("it computes along the records", "Compute along another axis")
     return kind
 

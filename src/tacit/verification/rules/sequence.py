@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
-from tacit.verification.calls import Call, rule
-from tacit.verification.record_types import Public, Records, RecordType
+import torch
+from torch import Tensor
+from torch.nn.utils import rnn
+
+from tacit.verification.calls import Call, refuse, rule
+from tacit.verification.reads import user_line
+from tacit.verification.record_types import Public, Records, RecordType, WholeBatch
 from tacit.verification.rules.layers import BATCH_AXIS, on_batch_axis, per_record, public_weights, read_all
 
 
@@ -125,3 +132,60 @@ def recurrent_cell(call: Call) -> list[RecordType] | RecordType:
     if "backward" not in call.name:
         return kind
     return per_record(call, kind, [True, True, False] if "lstm" in call.name else [True] * 3 + [False] * 2)
+
+
+@rule("_pack_padded_sequence")
+def packed(call: Call) -> list[RecordType] | RecordType:
+    """Sequences of one length, as `PACKING` has them: row t B + i of the result is step t of record i."""
+    value, lengths, first = call["input"], call["lengths"], call["batch_first"]
+    steps = value.shape[1 if first else 0]
+    if call.records(lengths) is not None or not bool((lengths == steps).all()):
+        call.refuse("its rows are those of all records together", "Pack by torch.nn.utils.rnn.pack_padded_sequence")
+    if call.kind(value) != Records(0 if first else 1):
+        call.refuse("the records are not on its batch axis", BATCH_AXIS)
+    return [Records(0), call.whole()]
+
+
+def _order(mode: Any, frame: FrameType, func: Callable[..., Any], args: Any) -> Any:
+    order = torch.arange(len(args[0]))
+    mode.storages.assign(order, WholeBatch("sort", user_line(frame)), "sort", "")
+    return args[0], order
+
+
+def _in_place(mode: Any, frame: FrameType, func: Callable[..., Any], args: Any) -> Any:
+    return args[0] if isinstance(args[-1], Tensor) else func(*args)
+
+
+def _filled(mode: Any, frame: FrameType, func: Callable[..., Any], args: Any) -> Any:
+    return torch.zeros_like(*args)  # `invert_permutation` writes all of it.
+
+
+def _pack(mode: Any, frame: FrameType, func: Callable[..., Any], args: Any) -> Any:
+    value, lengths, first = args
+    if frame.f_locals.get("enforce_sorted"):
+        why = "it wants the records in the order of their lengths, which others of the batch decide"
+        refuse("pack_padded_sequence", user_line(frame), why, "Give enforce_sorted=False")
+    return func(value, torch.full((len(lengths),), value.shape[1 if first else 0]), first)
+
+
+def _unpack(mode: Any, frame: FrameType, func: Callable[..., Any], args: Any) -> Any:
+    if frame.f_locals.get("total_length") is None:
+        why = "its result is as long as the longest record of the batch"
+        refuse("pad_packed_sequence", user_line(frame), why, "Give total_length=inputs.shape[1]")
+    padded, lengths = func(*args)
+    lengths = torch.full_like(lengths, len(args[1]))  # The kernel writes them unseen.
+    mode.storages.assign(lengths, Records(0), "pad_packed_sequence", "")
+    return padded, lengths
+
+
+PACKING = {
+    "sort": _order, "index_select": _in_place, "__getitem__": _in_place, "empty_like": _filled,
+    "_pack_padded_sequence": _pack, "_pad_packed_sequence": _unpack,
+}
+"""What functions that torch's packing of sequences calls do in a typed pass: all records have the full length.
+
+How many rows a step has follows the lengths of all records, and no row of one record follows another's. With the full
+length for all and the records in their order, the operations between packing and padding have the types that they have
+for any lengths. Orders and numbers of rows stay numbers of the whole batch, which no value of a record may meet.
+"""
+PACKING_FILES = (rnn.__file__, torch.nn.modules.rnn.__file__)
