@@ -33,7 +33,9 @@ def outcome(case):
         case.loop(p, x, y)
     except REFUSALS as error:
         return None, sentence(error)
-    return p.ledger.standing, sentence("; ".join(f"{fact.id}: {fact.says}" for fact in p.ledger.facts.assumed))
+    # Whether a step was taken at all is by chance in some.
+    missing = [fact for fact in p.ledger.facts.assumed if "no step" not in fact.says]
+    return p.ledger.standing, sentence("; ".join(f"{fact.id}: {fact.says}" for fact in missing))
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -41,8 +41,6 @@ _GRADIENTS = 1e-4  # that of a sum over rows
 _HALF = 5e-2  # both, in models that compute in half precision
 _LEAST = 4  # rows below which rows are repeated, so that half of them can be replaced
 _PAIRS = 4  # draws of a half and its complement before a verdict: mixing of a few records may lie outside of one
-_CROWDED, _CROWDS = 32, 8  # rows of a batch half of which are one row, and how many such rows are tried
-_SCALES = (32.0, -32.0, 1.0, -1.0)  # of rows that reach both sides of a threshold which all rows as they are lie on
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ def check_neighbours(model: nn.Module, batch: ProbedBatch, start: Callable[[], N
         model: in train mode.
         batch: finite rows, and the loss that is tested with the model.
         start: puts the generators where every run begins.
-        thorough: several halves, and rows that crowd the others out of what has a capacity.
+        thorough: several halves.
 
     Raises:
         UnsupportedModel: a row's output or gradient follows other rows, or state of the module follows the rows; the
@@ -143,8 +141,6 @@ def check_neighbours(model: nn.Module, batch: ProbedBatch, start: Callable[[], N
             for _, sentence in _leaks(model, first, second, ~replaced, batch.loss is not None):
                 raise UnsupportedModel(sentence)
             changed.update(changed_names(before, first.state))
-    if thorough:
-        _check_crowds(model, batch, draw, start)
     return changed
 
 
@@ -173,15 +169,6 @@ class ProbedBatch:
         """The rows `index`, each as often as it is named."""
         targets = None if self.targets is None else self.targets[index.to(self.targets.device)]
         return replace(self, inputs=rows(self.inputs, index), targets=targets)
-
-    def scaled(self, by: Tensor) -> ProbedBatch:
-        """Every row of the real inputs times its number in `by`, shape (rows,)."""
-
-        def times(value: Tensor) -> Tensor:
-            factors = by.to(value).reshape(-1, *[1] * (value.dim() - 1))
-            return value * factors if value.is_floating_point() else value
-
-        return replace(self, inputs=map_tensors(times, self.inputs))
 
     def changed(self, replaced: Tensor, *, new: bool) -> ProbedBatch:
         """The batch with other rows in place of the `replaced` ones; reals as 1 - 1.5 times another if `new`."""
@@ -345,50 +332,6 @@ def _mixing(leak: Leak | None, values: str) -> str:
         f"the model mixes the examples of a batch: {values} of an example change when others are exchanged. "
         "Compute each row from its own record and public values alone."
     )
-
-
-def _check_crowds(model: nn.Module, batch: ProbedBatch, draw: torch.Generator, start: Callable[[], None]) -> None:
-    """One half of a batch as copies of one row, then of another: what has a capacity is full for some of them.
-
-    The first half is replaced and then the last: a capacity may go to those who come first, or last. Rows of real
-    inputs are tried with both signs and two scales, the copied ones at the larger scale.
-    """
-    places, scales = torch.arange(_CROWDED), torch.tensor(_SCALES).repeat(_CROWDED // len(_SCALES))
-    crowd = batch.select(torch.randint(batch.size, (_CROWDED,), generator=draw))
-    tried = [(crowd, torch.randperm(_CROWDED, generator=draw)[:_CROWDS])]
-    if any(value.is_floating_point() for value in tensors(batch.inputs)):
-        # Every row twice in a row, so that it stands there with both signs.
-        larger = (scales.abs() > 1).nonzero().flatten()[:_CROWDS]
-        tried.insert(0, (crowd.select(places // 2).scaled(scales), larger))
-    for each, fillers in tried:
-        complete = [
-            _check_crowd(model, each, replaced, fillers, start)
-            for replaced in (places < _CROWDED // 2, places >= _CROWDED // 2)
-        ]
-        if all(complete):
-            return
-
-
-def _check_crowd(
-    model: nn.Module, crowd: ProbedBatch, replaced: Tensor, fillers: Tensor, start: Callable[[], None]
-) -> bool:
-    """Compare the rows that are not `replaced` by copies of each filler; False where some run gave no finite values."""
-    first: _Run | None = None
-    complete = True
-    for filler in fillers:
-        try:
-            run = _run(model, crowd.select(torch.where(replaced, filler, torch.arange(_CROWDED))), ~replaced, start)
-        except Exception:
-            # Values outside of a range: models and losses refuse them in many ways.
-            return False
-        first = run if first is None else first
-        if not (run.is_finite() and first.is_finite()):
-            complete = False
-            continue
-        run.state = first.state
-        for _, sentence in _leaks(model, first, run, ~replaced, crowd.loss is not None):
-            raise UnsupportedModel(sentence)
-    return complete
 
 
 def is_near(one: Tensor, other: Tensor, keep: Tensor, tolerance: float) -> bool:

@@ -23,82 +23,54 @@ from tacit.verification.calls import flat
 from tacit.verification.recordwise import leaves_of
 
 
-def cotangents(outputs: PrivateOutputs, reduction: str, turn: int | None, sizes: SizeTracker) -> Tensor:
+def cotangents(outputs: PrivateOutputs, reduction: str) -> Tensor:
     """Gradient  d loss_i / d outputs_i  for every example i, of the shape of the outputs.
 
     A vector of one loss per example needs no change. A single number, under `reduction` "mean" or "sum", is converted:
     a mean by the number of examples in this batch.
 
-    Checked at every `turn`: the loss of an example depends on its own outputs only, and a number is the mean or the sum
-    of such losses. The loss is recomputed from one example alone, at the first turn from several alone and together,
-    with every other tensor of the batch's length restricted alike; the gradients must agree. Outputs of another pass of
-    the private model over this batch are treated like the outputs; values from an earlier batch's outputs are refused.
-
     Args:
         outputs: what the loop called `backward` on, a number or shape (batch,).
         reduction: "none", "mean" or "sum".
-        turn: number of the batch, which selects the example that is recomputed; None to recompute none.
-        sizes: which sizes in the loop's losses follow the batch size, learned from batch to batch.
 
     Raises:
         InvalidInput: a loss of another form, or with terms that do not come from the outputs.
     """
     loss, root = outputs.as_subclass(Tensor), outputs.root
-    batch = len(root)
     if reduction == "none" or loss.dim():
-        check_losses(loss, batch)
-    if not batch:
+        check_losses(loss, len(root))
+    if not len(root) or not loss.requires_grad:
         return torch.zeros_like(root)
-    if turn is not None:
-        _check_leaves(loss, root)
-    if not loss.requires_grad:
-        return torch.zeros_like(root)
-    scale = batch if reduction == "mean" and not loss.dim() else 1
+    _check_leaves(loss, root)
     (found,) = torch.autograd.grad(loss.sum(), root, retain_graph=True, allow_unused=True)
     if found is None:
         return torch.zeros_like(root)
-    found = found * scale if scale > 1 else found
-    if batch > 1 and turn is not None:
-        of_rows = LossOfRows(outputs)
-        if loss.dim() and turn == 0 and not (_rows_agree(loss, root) or _rows_agree_precisely(of_rows)):
-            raise InvalidInput(_SENTENCES["none"])
-        _check_alone(found, of_rows, "none" if loss.dim() else reduction, turn, sizes)
-    return found
+    return found * len(root) if reduction == "mean" and not loss.dim() else found
 
 
-def _rows_agree(losses: Tensor, root: Tensor) -> bool:
-    """Whether entry i of a vector of losses depends on row i of the outputs: weighted sums have weighted gradients."""
-    # Fractional parts of multiples of the golden ratio: distinct weights in [1, 2) for every row.
-    weights = 1.0 + torch.arange(1, len(losses) + 1, dtype=losses.dtype, device=losses.device).mul(0.6180339887).frac()
-    (plain,) = torch.autograd.grad(losses.sum(), root, retain_graph=True)
-    (weighted,) = torch.autograd.grad((losses * weights).sum(), root, retain_graph=True)
-    return _close(weighted, plain * weights.to(plain.dtype).view(-1, *[1] * (plain.dim() - 1)))
+def check_alone(outputs: PrivateOutputs, found: Tensor, reduction: str, turn: int, sizes: SizeTracker) -> None:
+    """Require the gradient of one example's loss to be that of the loss computed from this example alone.
 
+    So a number is the mean or the sum of single losses, and no number that the loop gives follows the size of the
+    batch. Every other tensor of the batch's length is restricted alike. Outputs of another pass of the private model
+    over this batch are treated like the outputs.
 
-def _rows_agree_precisely(loss: LossOfRows) -> bool:
-    whole = torch.arange(loss.size, device=loss.device)
-    try:
-        return _rows_agree(*loss.again(whole, RowSelection(frozenset(), frozenset()), precise=True))
-    except (RuntimeError, ValueError, TypeError):
-        # It does not run in float64.
-        return False
+    Args:
+        outputs: what the loop called `backward` on, a number or shape (batch,).
+        found: its cotangents.
+        reduction: "none", "mean" or "sum".
+        turn: number of the batch, which selects the example.
+        sizes: which sizes in the loop's losses follow the batch size, learned from batch to batch.
 
-
-# Examples of the first batch whose losses are computed again from one record alone.
-_ALONE_AT_FIRST = 8
-
-
-def _check_alone(found: Tensor, loss: LossOfRows, reduction: str, turn: int, sizes: SizeTracker) -> None:
-    batch, selections = loss.size, sizes.selections(loss)
-    chosen = [torch.tensor([turn % batch], device=found.device)]
-    if turn == 0:
-        chosen.append(torch.arange(batch // 2, batch, device=found.device))
-        # A mixing such as "losses above the median" changes the gradients of a part of the records alone.
-        spread = torch.arange(0, batch, max(1, batch // _ALONE_AT_FIRST), device=found.device)
-        chosen += list(spread[1 : _ALONE_AT_FIRST + 1].split(1))
-    for index in chosen:
-        if not any(_agrees(found, loss, reduction, index, selection) for selection in selections):
-            raise InvalidInput(_SENTENCES[reduction])
+    Raises:
+        InvalidInput: the gradient is another.
+    """
+    if len(found) < 2 or not outputs.requires_grad:
+        return
+    kind, loss = "none" if outputs.dim() else reduction, LossOfRows(outputs)
+    index = torch.tensor([turn % loss.size], device=found.device)
+    if not any(_agrees(found, loss, kind, index, selection) for selection in sizes.selections(loss)):
+        raise InvalidInput(_SENTENCES[kind])
 
 
 def _agrees(found: Tensor, loss: LossOfRows, reduction: str, index: Tensor, selection: RowSelection) -> bool:

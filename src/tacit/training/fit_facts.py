@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,17 +16,15 @@ from tacit import check
 from tacit.accounting import Facts, How, Ledger
 from tacit.errors import UnsupportedModel
 from tacit.gradients.inputs import Inputs, Loss
-from tacit.gradients.model_probe import TYPED, ModelProbe, program_of
+from tacit.gradients.model_probe import TYPED, ModelProbe
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback
-from tacit.training.captured import ReachedState, captured_data
+from tacit.training.captured import captured_data
 from tacit.training.guarded_data import MADE_OF_OWN
 from tacit.training.optimizers import update_doubt
-from tacit.training.state_guard import COMPARED, StateGuard
+from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard
 from tacit.verification.records import MEND, repeated_records
 
-# Steps that are probed from the start on, and of how many later ones one is: a probe takes up to thirty small steps.
-_FIRST, _EVERY = 3, 2048
 _ENFORCED = {
     "numbers_read": "the loop of fit reads no number from private values",
     "released": "fit gives weights, the ledger and public numbers",
@@ -64,11 +61,8 @@ class FitChecks:
     ):
         self._ledger, self._model, self._loss, self._data = ledger, model, loss, data
         self.probe, self._optimizer = ModelProbe(model), optimizer
-        self._guard = StateGuard(model)
-        self._unprobed, self._program = False, program_of(model)
-        self._reached, self._counts = ReachedState([augment]), False
-        self._draw = random.SystemRandom()
-        self._secure = ledger.facts["randomness"].how is How.ENFORCED
+        self._guard, self._untyped = StateGuard(model), False
+        self._programs = ProgramGuard(self.probe, self._guard, loss, augment)
         for name, says in _ENFORCED.items():
             self.facts.note(name, How.ENFORCED, says)
         for name in ("model_rows", "model_state", "loss_rows"):
@@ -98,41 +92,22 @@ class FitChecks:
             self.facts.missing("weights", says)
 
     def before_release(self, step: int, inputs: Inputs, targets: Tensor) -> None:
-        """Compare the weights with the last release, and probe model and loss where that is due at `step` = 1, 2, ...
+        """Compare the weights with the last release, and type model and loss where that is due at `step` = 1, 2, ...
 
         Raises before the release of that step.
         """
         self._compare_weights(step)
-        anew = len(targets) > 0 and self._is_another_program()
-        due = len(targets) > 0 and (anew or self._due(step))
-        if not due and not (len(targets) > 0 and self._unsteady()):
+        if not len(targets):
             return
         try:
-            if not due:
-                self.probe.observe(inputs, targets, self._loss)
-            tested = due and self.probe(inputs, targets, self._loss, thorough=anew or self.probe.times == 0)
+            typed = self._programs.before_pass(inputs, targets, self._loss)
         except UnsupportedModel:
             if step > 1:
                 self._ledger.mark_unsafe("a check of the model failed after steps were released", Standing.CLAIMED)
             raise
         for name, says in self.probe.typed.doubts:
             self.facts.missing(name, says)
-        if not tested:
-            self._unprobed = self._unprobed or self.probe.times == 0
-
-    def _unsteady(self) -> bool:
-        """Whether the next pass may be another program: the model says so, or what makes the copies keeps something."""
-        self._counts = self._counts or self._reached.changed()
-        return self._counts or self.probe.unsteady
-
-    def _is_another_program(self) -> bool:
-        """Whether modes, classes, hooks or attributes changed so that another program may run from now on."""
-        program, names = program_of(self._model), self._guard.changed()
-        anew = program != self._program or any(name not in self.probe.cleared for name in names)
-        self._program = program
-        if names:
-            self._guard.forwarded()
-        return anew
+        self._untyped = self._untyped or not typed
 
     def _compare_weights(self, step: int) -> None:
         """Between two releases only callbacks and `evaluate` run: what they change is no release."""
@@ -145,15 +120,9 @@ class FitChecks:
         else:
             self.facts.checked("weights", step=step, says=COMPARED)
 
-    def _due(self, step: int) -> bool:
-        """The first steps, and later ones at random; of a seeded run fixed ones, as it must repeat."""
-        if self.probe.times < _FIRST:
-            return True
-        return self._draw.random() < 1 / _EVERY if self._secure else step % _EVERY == 0
-
     def after_run(self) -> None:
-        """Say what no probe reached."""
-        if self._unprobed and self.probe.times == 0:
+        """Say what no typed pass reached."""
+        if self._untyped and not self.probe.times:
             for name in ("model_rows", "model_state", "loss_rows"):
                 self.facts.missing(name, "no batch had finite rows to probe the model with")
 

@@ -7,7 +7,6 @@ value, a row number or a batch size.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -22,21 +21,18 @@ from tacit.accounting.facts import Facts, How
 from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs, weights_written
-from tacit.gradients.model_probe import TYPED, program_of
+from tacit.gradients.model_probe import TYPED
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
 from tacit.training.batch_types import NumbersBySize, course_of, input_doubt, loss_doubt, numbers_of
 from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
-from tacit.training.private_step import CHECK_EVERY, PROBED_STEPS
 from tacit.training.ranks import note_processes
-from tacit.training.state_guard import COMPARED, StateGuard, elsewhere
+from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard, elsewhere
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed, plain, refer
 
-# Share of the later batches whose loss is computed from one record alone; an operation or number that is new always.
-_REPLAYED = 1 / 64
-_DRAW = random.SystemRandom()
+_SIZES = 2  # different numbers of records at which a loss is computed again: by one nothing shows that follows it
 _SIGNATURES = 1000  # remembered traces; a loop whose numbers change at every step has no use for more
 BY_SIZE = "follows the number of records drawn, which is private: let it follow the step, or nothing"
 _FAILED = "a check of the loop failed after private steps"
@@ -56,7 +52,6 @@ class LoopChecks:
 
     Attributes:
         reads: numbers that the loop read from private values.
-        check_every: mean number of steps between two probes.
         guard: state of the module.
     """
 
@@ -68,19 +63,16 @@ class LoopChecks:
         public: Mapping[str, Tensor] | None = None,
     ):
         self.model, self.optimizer, self.run = model, optimizer, run
-        self.check_every = CHECK_EVERY
         self.guard = StateGuard(model.model, run.whole)
+        self._programs = ProgramGuard(model.probe, self.guard)
         self.reads = Reads(told=self._tell_read)
         self._public: dict[int, tuple[Tensor, int]] = {}
-        self._sure = {"probe": PROBED_STEPS, "loss": PROBED_STEPS}
-        self._signatures: set[Hashable] = set()
+        self._signatures: dict[Hashable, set[int]] = {}
         self._typed: set[Hashable] = set()
-        self._probed_at = -1
         self._settings, self._rates = settings_of(self.optimizer), NumbersBySize()
         self._numbers: dict[Hashable, NumbersBySize] = {}
         self._courses: dict[Hashable, int] = {}
-        self._skipped, self._program = 0, program_of(model.model)
-        self._declaring = False
+        self._skipped, self._declaring = 0, False
         refuse_other_steps(optimizer)
         for name in ("rows", "model_rows", "model_state", "loss_rows", "numbers_read", "weights"):
             self.facts.note(name, How.ASSUMED, "no step of the loop has been checked yet")
@@ -158,28 +150,21 @@ class LoopChecks:
     def before_forward(self, inputs: Inputs) -> None:
         """Check weights and state, and probe the model where that is due; raises before anything is released."""
         self.guard.check_weights()
-        names = [name for name in self.guard.changed() if name not in self.model.probe.cleared]
-        for name in names:
-            if self.guard.is_buffer(name) or self.guard.holds_rows(name):
+        for name in self.guard.changed():
+            if name not in self.model.probe.cleared and (self.guard.is_buffer(name) or self.guard.holds_rows(name)):
                 raise TrainingMisuse(elsewhere(name))
-        program = program_of(self.model.model)
-        anew, self._program = program != self._program, program
-        due = anew or self._sure["probe"] > 0 or _DRAW.random() * self.check_every < 1
-        if names or anew or (due and self._probed_at != self.run.taken):
-            self._probe(inputs, thorough=anew or bool(names) or self._sure["probe"] == PROBED_STEPS)
-        if self.model.probe.unsteady:
-            with self.marking():
-                self.model.probe.observe(inputs)
-            self._note_doubts()
-        if names:
-            self.guard.forwarded()
+        with self.marking():
+            if self._programs.before_pass(inputs):
+                self._note_types()
 
     def after_forward(self, inputs: Inputs) -> None:
         """Probe the model if its forward pass changed state that no probe has cleared."""
         names = self.guard.changed()
         fresh = [name for name in names if name not in self.model.probe.cleared]
         if fresh:
-            self._probe(inputs, thorough=True)
+            with self.marking():
+                self.model.probe(inputs, thorough=True)
+            self._note_types()
             unseen = [name for name in fresh if name not in self.model.probe.cleared]
             if unseen:
                 self.facts.missing(
@@ -190,17 +175,10 @@ class LoopChecks:
         if names:
             self.guard.forwarded()
 
-    def _note_doubts(self) -> None:
+    def _note_types(self) -> None:
+        """Note what the record types of the model say."""
         for name, says in self.model.probe.typed.doubts:
             self.facts.missing(name, says)
-
-    def _probe(self, inputs: Inputs, *, thorough: bool) -> None:
-        with self.marking():
-            if not self.model.probe(inputs, thorough=thorough):
-                return
-        self._note_doubts()
-        self._probed_at = self.run.taken
-        self._sure["probe"] -= self._sure["probe"] > 0
         for name in ("model_rows", "model_state"):
             self.facts.note(name, How.ENFORCED, TYPED)
 
@@ -232,7 +210,7 @@ class LoopChecks:
             )
         for value in derived:
             self._note_unknown("rows", trace, value)
-        if derived and self._is_new(("inputs", *trace.signature(False)), trace, self._typed):
+        if derived and self._is_new(("inputs", *trace.signature(False)), trace):
             with self.marking():
                 for value in derived:
                     self._doubt("rows", input_doubt(trace, value))
@@ -255,7 +233,7 @@ class LoopChecks:
         if not trace.size:
             return
         self._look_at_numbers(trace)
-        if self._is_new(("loss", scale > 1, *trace.signature(False)), trace, self._typed):
+        if self._is_new(("loss", scale > 1, *trace.signature(False)), trace):
             with self.marking():
                 self._doubt("loss_rows", loss_doubt(loss, found, scale))
         self.facts.note("loss_rows", How.ENFORCED, TYPED)
@@ -285,21 +263,23 @@ class LoopChecks:
 
     def due(self, trace: Trace) -> bool:
         """Whether a loss is to be computed again from one record alone, by which its scale shows."""
-        return self._is_new(trace.signature(), trace, self._signatures) or self._is_sampled()
-
-    def _is_sampled(self) -> bool:
-        sure = self._sure["loss"] > 0
-        self._sure["loss"] -= sure
-        return sure or _DRAW.random() < _REPLAYED
-
-    def _is_new(self, signature: Hashable, trace: Trace, known: set[Hashable]) -> bool:
-        """Whether these operations were not seen before on a batch that could show a mixing."""
-        if signature in known:
+        if len(self._signatures) >= _SIGNATURES:
+            self._signatures.clear()
+        sizes = self._signatures.setdefault(trace.signature(), set())
+        if trace.size in sizes or len(sizes) == _SIZES:
             return False
-        if len(known) >= _SIGNATURES:
-            known.clear()
         if trace.size > 1:
-            known.add(signature)
+            sizes.add(trace.size)
+        return True
+
+    def _is_new(self, signature: Hashable, trace: Trace) -> bool:
+        """Whether these operations were not typed before on a batch that could show a mixing."""
+        if signature in self._typed:
+            return False
+        if len(self._typed) >= _SIGNATURES:
+            self._typed.clear()
+        if trace.size > 1:
+            self._typed.add(signature)
         return True
 
     def check_loaded(self, before: Mapping[str, Any], after: Mapping[str, Any], training: bool) -> None:

@@ -29,10 +29,6 @@ from tacit.training.plan_options import PRECISIONS, PlanFields, PlanOptions, opt
 from tacit.training.release import Correlation, NoisyMean, Release
 from tacit.training.release_monitor import ReleaseMonitor
 
-CHECK_EVERY = 512
-"""Mean number of steps between two probes of the model: a probe takes some steps, so that it costs about a percent."""
-PROBED_STEPS = 3
-"""Batches at the start of a run that the model is probed on."""
 _OF_THE_CALLER = ("sampling", "noise", "target", "accountant", "epochs", "delta", "precision")
 _MEASURED_AFTER = 64
 """Steps after which "auto" measures where their number is not known, and again after twice as many; as many more are

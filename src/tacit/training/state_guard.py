@@ -5,6 +5,8 @@ bit by bit, the trainable set must be the same, and no parameter may hold a grad
 module, writes through `.data` and gradients of a warm-up are found by that. Frozen weights and buffers are compared by
 value too. Attributes are compared by identity and size, which costs a look-up each; one that changed is named, so that
 the model probe can tell whether it follows the records.
+
+`ProgramGuard` asks the model probe for the types of a pass wherever it may be another program than those before.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import TrainingMisuse
+from tacit.gradients.inputs import Inputs, Loss, form_of
+from tacit.gradients.model_probe import ModelProbe, program_of
 from tacit.gradients.module_state import same
+from tacit.training.captured import ReachedState, is_of_user, methods_of, undecided
 from tacit.training.sharded import WholeModel, local
 from tacit.training.trace import TracedTensor
 
@@ -167,6 +172,52 @@ class StateGuard:
         """Whether the attribute `name` is a value computed from a batch."""
         path, _, attribute = name.rpartition(".")
         return isinstance(getattr(self.model.get_submodule(path), attribute, None), TracedTensor)
+
+
+_TYPED_PASSES = 3  # at the start of a run: its records may take different ways through one program
+_FORMS = 1000  # remembered shapes of a record
+
+
+class ProgramGuard:
+    """Has the operations of a model typed: in its first passes, and wherever another program may run.
+
+    That is where modes, classes, hooks or attributes of modules changed, where records have another shape, and, from
+    the first change on, where a global or closure did that the model's code, the loss or another function reads. Draws
+    that decide, counters, clocks and iterators may change it at every pass: then every pass is typed as it runs.
+
+    Args:
+        probe: of the model.
+        guard: of its state.
+        functions: what else runs in a pass.
+    """
+
+    def __init__(self, probe: ModelProbe, guard: StateGuard, *functions: object):
+        self._probe, self._guard, self._program = probe, guard, program_of(probe.model)
+        kinds = {type(each) for each in probe.model.modules() if is_of_user(type(each))}
+        self._reached = ReachedState((*functions, *(each for kind in kinds for each in methods_of(kind))))
+        self._unsteady = undecided(probe.model, functions)
+        self._forms = set[object]()
+
+    def before_pass(self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None) -> bool:
+        """Type the pass that is about to run where that is due; False where none of its rows could be typed.
+
+        Raises:
+            UnsupportedModel: a row follows others, or something is kept that follows the rows.
+        """
+        program, names = program_of(self._probe.model), self._guard.changed()
+        anew = program != self._program or any(name not in self._probe.cleared for name in names)
+        form = form_of(inputs)
+        due = anew or self._probe.times < _TYPED_PASSES or form not in self._forms
+        self._unsteady = self._unsteady or self._reached.changed()
+        self._program = program
+        typed = not due or self._probe(inputs, targets, loss, thorough=anew or not self._probe.times)
+        if self._unsteady or self._probe.unsteady:
+            self._probe.observe(inputs, targets, loss)
+        if typed and len(self._forms) < _FORMS:
+            self._forms.add(form)
+        if names:
+            self._guard.forwarded()
+        return typed
 
 
 def elsewhere(name: str) -> str:

@@ -18,7 +18,7 @@ from tacit.gradients.deferred import DeferredSum, Recording
 from tacit.gradients.inputs import PhysicalBatch, tensors
 from tacit.gradients.module_state import leaves, with_leaves
 from tacit.training.batch_session import BatchSession
-from tacit.training.cotangents import SizeTracker, cotangents
+from tacit.training.cotangents import SizeTracker, check_alone, cotangents
 from tacit.training.draws import DRAWS
 from tacit.training.loader import PrivateLoader
 from tacit.training.private_outputs import PrivateOutputs, PublicOptions, model_inputs, private_values, values_on_trace
@@ -145,12 +145,12 @@ class PrivateModel(nn.Module):
         check_mode(self)
         session.checks.after_forward(recording.inputs)
         loss, reduction = outputs.as_subclass(Tensor), session.reduction
-        due = session.checks.due(outputs.trace)
-        # A mean or a sum may be one of single losses in one batch and not in the next, as where targets are ignored.
-        turn = session.backwards if due or not loss.dim() else None
-        found = cotangents(outputs, reduction, turn, self._sizes)
+        found = cotangents(outputs, reduction)
         scale = len(found) if reduction == "mean" and not loss.dim() else 1
         session.checks.check_loss(outputs, found, scale)
+        # A mean or a sum may be one of single losses in one batch and not in the next, as where targets are ignored.
+        if session.checks.due(outputs.trace) or not loss.dim():
+            check_alone(outputs, found, reduction, session.backwards, self._sizes)
         if outputs.loss_scale != 1:
             found = found.float() / outputs.loss_scale
         if len(found) and not self._checked:
