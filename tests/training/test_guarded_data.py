@@ -415,6 +415,43 @@ def test_code_that_gives_the_entries_of_a_container_is_watched_too(name):
     assert guarded.doubt
 
 
+def square():
+    """As many columns as records."""
+    return tuple(torch.arange(float(N)) + N * j for j in range(N))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, i: torch.stack([column[i] for column in self.columns]),
+        lambda self, i: self.columns[0][i] - self.columns[5][i],
+        lambda self, i: self.columns[i],
+    ],
+)
+def test_as_many_columns_as_records_are_read_as_columns_or_as_rows(function):
+    guarded = GuardedData(items(function, columns=square()))
+    expected = items(function, columns=square())
+    assert all(torch.equal(guarded[i], expected[i]) for i in range(N))
+    assert not guarded.doubt
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, i: self.columns[0][i] - self.columns[5][(i + 1) % N],
+        lambda self, i: self.columns[i] - self.columns[(i + 1) % N],
+        lambda self, i: self.columns[i] if i < 3 else self.columns[0][i] - self.columns[1][i],
+    ],
+)
+def test_a_square_hides_no_other_record(function):
+    guarded = GuardedData(items(function, columns=square()))
+    try:
+        found = [guarded[i] for i in range(N)]
+    except InvalidInput:
+        found = []
+    assert not found or guarded.doubt
+
+
 def test_what_an_object_in_a_dict_keeps_is_dropped_after_the_item():
     guarded = GuardedData(items(lambda self, i: self.rows["a"][i], rows={"a": Remembering(X), "b": Remembering(X)}))
     assert all(torch.equal(guarded[i], X[i]) for i in range(N)) or guarded.doubt

@@ -106,6 +106,10 @@ MIXING_DRAWS = {
 }
 
 CORRECT = {
+    "class weights of the source": lambda p, a, b: F.cross_entropy(
+        p.model(a), b, weight=torch.tensor([1.0, 2.0, 0.5]), reduction="none"
+    ),
+    "a number of the source in a tensor": lambda p, a, b: ce(p.model(a), b) * torch.tensor(0.5),
     "plain": lambda p, a, b: ce(p.model(a), b),
     "normalised": lambda p, a, b: ce(p.model((a - MEAN) / 2.0), b),
     "normalised in place": _in_place,

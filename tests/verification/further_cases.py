@@ -117,6 +117,8 @@ def _recurrent(x):
 case("mkldnn_rnn_layer", lambda x: _recurrent(x.float()), real(4, B, 2))
 backward("mkldnn_rnn_layer_backward", lambda x: _recurrent(x.float()), real(4, B, 2))
 
+case("_pack_padded_sequence", lambda x: aten._pack_padded_sequence(x, torch.full((B,), 2), True)[0], real(B, 2, 3))
+
 # Losses.
 for _reduction in ("none", "sum", "mean"):
     for _loss in ("mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss"):

@@ -174,11 +174,11 @@ def course_of(trace: Trace) -> tuple[Hashable, ...]:
 
 
 def numbers_of(trace: Trace) -> Iterator[tuple[Hashable, str, float]]:
-    """(place, its name, number) of every number, no whole one, that an operation was given."""
+    """(place, its name, number) of every number, no whole one but in a tensor, that an operation was given."""
     for place, node in enumerate(trace.nodes):
         for order, value in enumerate(flat((node.args, node.kwargs)) if node is not None else ()):
-            if type(value) is float and node is not None:
-                yield (node.function, place, order), f"a number at {node.line}", value
+            if node is not None and (type(value) is float or (type(value) is int and node.function is torch.tensor)):
+                yield (node.function, place, order), f"a number at {node.line}", float(value)
 
 
 _BY_CHANCE = math.log(1e-5)  # of a schedule to be in the order of the sizes, below which it is not taken for one

@@ -105,7 +105,7 @@ def _close(left: Tensor, right: Tensor) -> bool:
 # Relative tolerance by precision of the outputs, about ten roundings; 1e-4 for float32 and float64.
 _TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
 _SENTENCES = {
-    "none": "losses must each depend on their own example only; got losses that mix the batch. "
+    "none": "losses must each depend on their own example only; got losses that mix the batch or follow its size. "
     'Use reduction="none" and no statistics of the batch.',
     "mean": "loss must be the mean over the batch of one loss per example, each of its own example only; got another. "
     'Use reduction="none" and call backward on the vector of losses, or loss_reduction="sum" for a sum. Class weights '
@@ -213,7 +213,7 @@ _MANY = 5
 
 
 class LossOfRows:
-    """The operations from the outputs of one pass to a loss, which run again on fewer rows.
+    """The operations from the rows and outputs of one pass to a loss, which run again on fewer rows.
 
     Args:
         loss: of the outputs.
@@ -221,8 +221,8 @@ class LossOfRows:
     Attributes:
         size: number of records.
         device: of the outputs.
-        sized: of every operation on the outputs, what ran, and the integers and tensors with a length that it was given
-            besides values of the outputs and rows of the batch.
+        sized: of every operation on rows, what ran, and the integers and tensors with a length that it was given,
+            values of rows left out.
     """
 
     def __init__(self, loss: PrivateOutputs):
@@ -236,9 +236,10 @@ class LossOfRows:
         self.sized = [(node.function, [*filter(_has_size, self._others(node))]) for _, node in self._steps]
 
     def _run_whole(self) -> None:
-        """All values at their whole size; the steps are those that follow the outputs, draws from them excepted."""
+        """All values at their whole size; the steps are those that follow rows, draws from them excepted."""
         trace = self._trace
-        following, of_root = set(trace.outputs), {self._root}
+        rows = {place for place, root in trace.roots.items() if root.dim() and len(root) == self.size}
+        following, of_root = set(trace.outputs) | rows, {self._root}
         with trace.generators_kept(), torch.no_grad():
             for place in trace.behind(self._wanted):
                 node = trace.nodes[place]
@@ -259,16 +260,12 @@ class LossOfRows:
         self._following = following
 
     def _others(self, node: Node) -> Iterator[Any]:
-        """What a node was given besides values of the outputs and rows of the batch."""
+        """What a node was given besides values of rows."""
         for value in flat((node.args, node.kwargs)):
             if not isinstance(value, Ref):
                 yield value
-            elif value.node not in self._following and not self._is_rows(value):
+            elif value.node not in self._following:
                 yield item_of(self._whole, value)
-
-    def _is_rows(self, value: Ref) -> bool:
-        root = self._trace.roots.get(value.node)
-        return root is not None and bool(root.dim()) and len(root) == self.size
 
     def again(self, index: Tensor, selection: RowSelection, *, precise: bool = False) -> tuple[Tensor, Tensor]:
         """The loss of the rows `index` of the outputs alone; and those rows, a leaf.
@@ -287,9 +284,8 @@ class LossOfRows:
             return value.double() if precise and isinstance(value, Tensor) and value.is_floating_point() else value
 
         rows = widened(self._trace.outputs[self._root].detach()[index]).requires_grad_()
-        values: dict[int, Any] = {
-            place: widened(self._whole[place][index]) for place in self._trace.outputs if place in self._whole
-        }
+        roots = self._following & self._trace.roots.keys() & self._whole.keys()
+        values: dict[int, Any] = {place: widened(self._whole[place][index]) for place in roots}
         values[self._root] = rows.view_as(rows)
         with self._trace.generators_kept():
             for place, (made, node) in enumerate(self._steps):
@@ -299,8 +295,6 @@ class LossOfRows:
                     if isinstance(value, Ref):
                         if value.node in self._following:
                             return item_of(values, value)
-                        if self._is_rows(value):
-                            return widened(item_of(self._whole, value)[index])
                         value = item_of(self._whole, value)
                     value = selection(value, (place, next(orders)), index, self.size) if _has_size(value) else value
                     return widened(value)

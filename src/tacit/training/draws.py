@@ -1,4 +1,4 @@
-"""Fresh draws of a loop: what `torch.rand` and its like draw for the batch in hand stands on its trace."""
+"""Fresh draws and constants of a loop: what `torch.rand`, `torch.tensor` and their like make stands on its trace."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ import torch
 from tacit.training.trace import Trace, TracedTensor, wrapped
 from tacit.verification.calls import flat
 
-_DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli")
+_DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "tensor")
+_CONSTANTS = 64  # numbers of a tensor that the source holds
 _ORIGINAL = {name: getattr(torch, name) for name in _DRAWING}
 
 
 class DrawsOnTrace:
     """Lets what `torch.rand` and its like draw in a loop stand on the trace of the batch in hand.
 
-    So a fresh draw of one size is known from a tensor of unknown origin. A draw into memory of the user's, by a
-    generator of the user's, or in another thread stays as it is.
+    So a fresh draw of one size, and a tensor of few numbers of the source, are known from a tensor of unknown origin. A
+    draw into memory of the user's, by a generator of the user's, or in another thread stays as it is.
     """
 
     def __init__(self) -> None:
@@ -57,10 +58,18 @@ class DrawsOnTrace:
         given = [kwargs.get(name) for name in ("out", "generator", "requires_grad")]
         other = any(value is not None and value is not False for value in given)
         traced = any(isinstance(value, TracedTensor) for value in flat((args, kwargs)))
-        if trace is None or other or traced or get_ident() != self._thread:
+        if trace is None or other or traced or get_ident() != self._thread or not _is_known(original, args):
             return original(*args, **kwargs)
         place = trace.append(original, args, kwargs, writing=False)
         return wrapped(original(*args, **kwargs), trace, place, TracedTensor)
+
+
+def _is_known(original: Callable[..., Any], args: Any) -> bool:
+    """Whether a tensor is drawn, or made of a few numbers."""
+    if original is not _ORIGINAL["tensor"]:
+        return True
+    numbers = list(flat(args))
+    return 0 < len(numbers) <= _CONSTANTS and all(type(each) in (bool, int, float) for each in numbers)
 
 
 DRAWS = DrawsOnTrace()

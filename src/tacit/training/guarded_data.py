@@ -75,6 +75,7 @@ class GuardedData(WatchedDataset):
         self._owners: dict[Any, _Owners] = {}
         self._inner: list[GuardedData] = []
         self._attributes: dict[str, Any] | None = None
+        self._square = self._by_columns = False
         self._kind, self._reached, self._made = type(data), list[object](), dict[int, Any]()
         if type(data) in (Subset, ConcatDataset):
             self._inner = [GuardedData(each, public) for each in _parts(data)]
@@ -107,8 +108,28 @@ class GuardedData(WatchedDataset):
             self.doubt = f"what makes records of {type(self.data).__name__} keeps state from record to record; {MEND}"
         return item
 
+    def is_by_columns(self) -> bool:
+        """Whether a square is read as columns: it is where the first item could not be read from it as rows."""
+        self._square = True
+        return self._by_columns
+
     def _made_of_its_own(self, index: int) -> Any:
         """The item by the code of the data set on watched columns, or as it comes where that leaves a doubt."""
+        first = not self._owners
+        try:
+            item = self._watched(index)
+        except InvalidInput:
+            if not (first and self._square):
+                raise
+            item, self.doubt = None, MEND
+        if first and self._square and self.doubt:
+            self._owners.clear()
+            self._by_columns, self._square, self.doubt = True, False, ""
+            item = self._watched(index)
+        return self.data[index] if self.doubt else item
+
+    def _watched(self, index: int) -> Any:
+        """The item, or a doubt."""
         # What stands for objects that an item finds in a container ends with it, and what was written into that.
         item, reached = None, len(self._reached)
         self._made.clear()
@@ -128,9 +149,8 @@ class GuardedData(WatchedDataset):
         del self._reached[reached:]
         if not (self.doubt or reading.entries):
             self.doubt = f"a record of {type(self.data).__name__} is made of no entry of its columns; {MEND}"
-        if self.doubt:
-            return self.data[index]
-        self._own(index, reading)
+        if not self.doubt:
+            self._own(index, reading)
         return item
 
     def _of_part(self, index: int) -> Any:

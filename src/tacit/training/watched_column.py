@@ -25,6 +25,10 @@ class Guard(Protocol):
 
     size: int
 
+    def is_by_columns(self) -> bool:
+        """Whether the entries of a square, as many columns as records or as many rows, are columns."""
+        ...
+
     def stand_in(self, name: str, value: Any, key: object = None) -> Any:
         """What an item gets for a value called `name`, whose entries are known by `key`."""
         ...
@@ -124,10 +128,11 @@ class Column:
     def _holds_columns(self) -> bool:
         """Whether the entries of a dict, list or tuple are columns of one entry for each record."""
         value, size = self._value, self._guard.size
-        if not isinstance(value, Mapping | list | tuple) or not 0 < len(value) != size:
+        if not isinstance(value, Mapping | list | tuple) or not len(value):
             return False
         columns = value.values() if isinstance(value, Mapping) else value
-        return all(is_column(each) and length_of(each) == size for each in columns)
+        held = all(is_column(each) and length_of(each) == size for each in columns)
+        return held and (len(value) != size or self._guard.is_by_columns())
 
     def get(self, entry: Any, default: Any = None) -> Any:
         """An entry of a table, as of a dict."""

@@ -33,57 +33,26 @@ def _index_shape(indices: list[Tensor]) -> torch.Size:
     return torch.broadcast_shapes(*(index.shape for index in indices))
 
 
-def indexed(call: Call, value: Tensor, indices: list[Tensor | None]) -> tuple[Records | Public, bool]:
-    """The type of value[indices], and whether the records of `value` itself, or none, are indexed by their positions.
-
-    Boolean masks are counted by `masked` alone.
-    """
-    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    shape = _index_shape([index for _, index in given])
-    axes = [axis for axis, _ in given]
-    adjacent = axes == list(range(axes[0], axes[-1] + 1))
-    start = axes[0] if adjacent else 0
-    kind = call.records(value)
-    typed = call.aligned([index for _, index in given], len(shape))
-    if kind is None:
-        return (Records(typed.axis + start, typed.inner) if isinstance(typed, Records) else Public()), False
-    if kind.axis not in axes:
-        if isinstance(typed, Records):
-            call.refuse("it takes from every record at the indices of others", _OWN)
-        before = sum(axis not in axes for axis in range(kind.axis))
-        place = before if adjacent and kind.axis < start else before + len(shape)
-        return Records(place, kind.inner), False
-    own = indices[kind.axis]
-    assert own is not None
-    if call.records(own) is not None or kind.inner != 1:
-        call.refuse("it takes records at indices", _OWN)
-    place = positions_axis(own.expand(shape), call.count)
-    if place is None or value.shape[kind.axis] != call.count:
-        call.refuse("it takes records in another order, or some of them", _OWN)
-    if isinstance(typed, Records) and typed != Records(place):
-        call.refuse("it takes from each record at the index of another", _OWN)
-    for axis, index in given:
-        if axis != kind.axis and call.records(index) is None:
-            call.public(index, index.dim() - (len(shape) - place), 1)
-    return Records(place + start), True
-
-
 @rule("index", "_unsafe_index")
 def index(call: Call) -> RecordType:
     """value[indices]; a boolean mask of the records gives a number of rows that follows them."""
     value, indices = call["self"], call["indices"]
     if any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices):
         return _masked_rows(call, value, indices)
-    if any(each is not None and call.records(value) is not None and _is_own(call, value, axis)
-           for axis, each in enumerate(indices)):  # fmt: skip
+    kind, given = call.records(value), [each for each in indices if each is not None]
+    axes = [axis for axis, each in enumerate(indices) if each is not None]
+    if kind is not None and kind.axis in axes:
         # The positions themselves are public and differ: only they may.
         return _by_position(call, value, indices)
-    return indexed(call, value, indices)[0]
-
-
-def _is_own(call: Call, value: Tensor, axis: int) -> bool:
-    kind = call.records(value)
-    return kind is not None and kind.axis == axis
+    shape, adjacent = _index_shape(given), axes == list(range(axes[0], axes[-1] + 1))
+    start = axes[0] if adjacent else 0
+    typed = call.aligned(given, len(shape))
+    if kind is None:
+        return Records(typed.axis + start, typed.inner) if isinstance(typed, Records) else Public()
+    if isinstance(typed, Records):
+        call.refuse("it takes from every record at the indices of others", _OWN)
+    before = sum(axis not in axes for axis in range(kind.axis))
+    return Records(before if adjacent and kind.axis < start else before + len(shape), kind.inner)
 
 
 def _by_position(call: Call, value: Tensor, indices: list[Tensor | None]) -> RecordType:

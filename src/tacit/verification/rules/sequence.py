@@ -179,8 +179,12 @@ def _unpack(mode: Any, frame: FrameType, func: Callable[..., Any], args: Any) ->
 
 
 PACKING = {
-    "sort": _order, "index_select": _in_place, "__getitem__": _in_place, "empty_like": _filled,
-    "_pack_padded_sequence": _pack, "_pad_packed_sequence": _unpack,
+    "sort": _order,
+    "index_select": _in_place,
+    "__getitem__": _in_place,
+    "empty_like": _filled,
+    "_pack_padded_sequence": _pack,
+    "_pad_packed_sequence": _unpack,
 }
 """What functions that torch's packing of sequences calls do in a typed pass: all records have the full length.
 
