@@ -40,6 +40,7 @@ _OUTPUTS = 1e-5  # rounding of one row between two runs of equal shape, relative
 _GRADIENTS = 1e-4  # that of a sum over rows
 _HALF = 5e-2  # both, in models that compute in half precision
 _LEAST = 4  # rows below which rows are repeated, so that half of them can be replaced
+_MEND = "Compute each row from its own record and public values alone, e.g. normalise by nn.GroupNorm."
 _PAIRS = 4  # draws of a half and its complement before a verdict: mixing of a few records may lie outside of one
 
 
@@ -50,12 +51,12 @@ class Leak:
     Attributes:
         path: of the first layer where it shows; empty for the model itself.
         layer: its type.
-        what: "outputs", "gradients" or "state" (buffers, weights and attributes that the forward pass writes).
+        what: "outputs", "losses", "gradients" or "state" (what the forward pass writes into the module).
         change: largest change relative to the largest value.
 
     Example:
         >>> print(Leak("1", "Centred", "outputs", 0.25))
-        layer '1' (Centred): outputs of an example change by 25.0% when another example changes.
+        layer '1' (Centred) mixes the examples of a batch: outputs of one change by 25.0% when another changes.
     """
 
     path: str
@@ -64,10 +65,15 @@ class Leak:
     change: float
 
     def __str__(self) -> str:
-        name = f"layer {self.path!r} ({self.layer})" if self.path else f"the model ({self.layer})"
         if self.what == "state":
-            return f"{name} stores something that depends on the examples it has seen."
-        return f"{name}: {self.what} of an example change by {self.change:.1%} when another example changes."
+            return f"{self.where} stores something that depends on the examples it has seen."
+        how = f"{self.what} of one change by {self.change:.1%} when another changes"
+        return f"{self.where} mixes the examples of a batch: {how}."
+
+    @property
+    def where(self) -> str:
+        """The layer in words."""
+        return f"layer {self.path!r} ({self.layer})" if self.path else f"the model ({self.layer})"
 
 
 def leakage(model: nn.Module, inputs: Inputs) -> list[Leak]:
@@ -138,8 +144,8 @@ def check_neighbours(model: nn.Module, batch: ProbedBatch, start: Callable[[], N
     for _ in range(_PAIRS if thorough else 1):
         for replaced in _halves(batch.size, draw):
             first, second = _both(model, batch, replaced, start)
-            for _, sentence in _leaks(model, first, second, ~replaced, batch.loss is not None):
-                raise UnsupportedModel(sentence)
+            for leak, name in _leaks(model, first, second, ~replaced, batch.loss is not None):
+                raise UnsupportedModel(_sentence(leak, name, first.state.get(name)))
             changed.update(changed_names(before, first.state))
     return changed
 
@@ -272,6 +278,15 @@ def _both(model: nn.Module, batch: ProbedBatch, replaced: Tensor, start: Callabl
     return first, _run(model, batch.changed(replaced, new=False), ~replaced, start)
 
 
+def _sentence(leak: Leak, name: str, value: object) -> str:
+    """What a user is told of a leak of private records, into state `name` of such a value: no number of them."""
+    if leak.what == "state":
+        return kept_state(name, value)
+    if leak.what == "losses":
+        return "the loss of an example depends on the other examples of its batch. Compute each from its own outputs."
+    return f"{leak.where} mixes the examples of a batch, or what runs before it does. {_MEND}"
+
+
 def kept_state(name: str, value: object) -> str:
     """The sentence for state `name` of a model, of such a value, that follows the records."""
     kind = "state" if name.endswith("__len__") or not isinstance(value, Tensor) else "tensor"
@@ -282,18 +297,18 @@ def kept_state(name: str, value: object) -> str:
 
 
 def _leaks(model: nn.Module, first: _Run, second: _Run, keep: Tensor, of_loss: bool) -> Iterator[tuple[Leak, str]]:
-    """Leaks into state, and into outputs and gradients of the rows in `keep`, each with its sentence."""
+    """Leaks into state, and into outputs and gradients of the rows in `keep`, each with the name of what differs."""
     layers = dict(model.named_modules())
     for name in changed_names(first.state, second.state)[:1]:
         path = name.rpartition(".")[0]
         path = path if path in layers else ""
-        yield Leak(path, type(layers[path]).__name__, "state", 1.0), kept_state(name, first.state.get(name))
+        yield Leak(path, type(layers[path]).__name__, "state", 1.0), name
     own, other, tolerance = first.outputs, second.outputs, first.tolerance(_OUTPUTS)
     shapes = [value.shape for value in own] == [value.shape for value in other]
     if not shapes or not all(is_near(one, two, keep, tolerance) for one, two in zip(own, other, strict=True)):
         change = max((_change(one, two, keep) for one, two in zip(own, other, strict=False)), default=1.0)
-        leak = _first_layer(layers, first, second, keep) or Leak("", type(model).__name__, "outputs", change)
-        yield leak, _mixing(leak, "" if of_loss else "outputs")
+        own_name = "losses" if of_loss else "outputs"
+        yield _first_layer(layers, first, second, keep) or Leak("", type(model).__name__, own_name, change), own_name
     allowed = first.tolerance(_GRADIENTS) * _largest(first.gradients.values())
     for name, gradient in first.gradients.items():
         difference = (gradient - second.gradients[name]).abs()
@@ -301,10 +316,7 @@ def _leaks(model: nn.Module, first: _Run, second: _Run, keep: Tensor, of_loss: b
         if bool((difference > allowed).any()) and bool(difference.isfinite().all()):
             path = name.rpartition(".")[0]
             change = float(difference.max()) / max(_largest([gradient]), 1e-12)
-            yield (
-                Leak(path, type(layers[path]).__name__, "gradients", change),
-                _mixing(None, f"the gradient of {name!r}"),
-            )
+            yield Leak(path, type(layers[path]).__name__, "gradients", change), name
             return
 
 
@@ -317,21 +329,6 @@ def _first_layer(layers: dict[str, nn.Module], first: _Run, second: _Run, keep: 
         if not is_near(output, later, keep, first.tolerance(_OUTPUTS)):
             return Leak(name, type(layers[name]).__name__, "outputs", _change(output, later, keep))
     return None
-
-
-def _mixing(leak: Leak | None, values: str) -> str:
-    """The sentence for rows that follow others: the first layer where it shows, or which values, "" for losses."""
-    if leak is not None and leak.path:
-        return (
-            f"layer {leak.path!r} ({leak.layer}) mixes the examples of a batch, or what runs before it does. Normalise "
-            "within one example, e.g. by nn.GroupNorm."
-        )
-    if not values:
-        return "the loss of an example depends on the other examples of its batch. Compute each from its own outputs."
-    return (
-        f"the model mixes the examples of a batch: {values} of an example change when others are exchanged. "
-        "Compute each row from its own record and public values alone."
-    )
 
 
 def is_near(one: Tensor, other: Tensor, keep: Tensor, tolerance: float) -> bool:

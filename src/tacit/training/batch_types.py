@@ -23,8 +23,8 @@ from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import PUBLIC, Public, Records, WholeBatch
 from tacit.verification.recordwise import observed
 
-# Rounding of one value between two runs of the same operations, relative to the largest; the same in half precision.
-_TOLERANCE, _HALF_TOLERANCE = 1e-6, 5e-2
+_TOLERANCE = 1e-6  # rounding of one value between two runs of the same operations, relative to the largest
+_HALF_TOLERANCE = 5e-2  # the same in half precision
 
 
 def input_doubt(trace: Trace, value: TracedTensor) -> str:
@@ -139,16 +139,23 @@ def _doubt(again: _Again, made: Callable[[_Again], Tensor], before: Tensor, sent
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         # Its message may quote a value.
         return f"its operations do not run again ({type(error).__name__})."
-    if found.shape != before.shape or not _same(found, before):
+    if found.shape != before.shape or not is_near(found, before, _TOLERANCE):
         raise InvalidInput(sentence)
     lines = () if mode is None else mode.foreign
     return "".join(f"{line} uses a tensor that is neither of this batch nor declared. " for line in lines).rstrip()
 
 
-def _same(found: Tensor, before: Tensor) -> bool:
+def is_near(found: Tensor, before: Tensor, tolerance: float) -> bool:
+    """Whether a value is the one of another run, but for rounding.
+
+    Args:
+        found: the value.
+        before: that of the other run, of the same shape.
+        tolerance: largest difference in units of the largest value, in single or double precision.
+    """
     if not found.is_floating_point():
         return torch.equal(found, before)
-    tolerance = _HALF_TOLERANCE if found.dtype in (torch.float16, torch.bfloat16) else _TOLERANCE
+    tolerance = _HALF_TOLERANCE if found.dtype in (torch.float16, torch.bfloat16) else tolerance
     largest = before.abs().nan_to_num(0.0, 0.0, 0.0).amax() if before.numel() else 0.0
     near = (found - before).abs() <= tolerance * largest + torch.finfo(found.dtype).tiny
     return bool((near | (found == before) | (found.isnan() & before.isnan())).all())

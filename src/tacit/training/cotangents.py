@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tacit.errors import InvalidInput
 from tacit.gradients.inputs import check_losses
+from tacit.training.batch_types import is_near
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.trace import EARLIER, Node, Ref, item_of, network_of
 from tacit.verification.calls import flat
@@ -85,25 +86,16 @@ def _agrees(found: Tensor, loss: LossOfRows, reduction: str, index: Tensor, sele
         return gradient * len(index) if reduction == "mean" else gradient
 
     try:
-        if _close(gradients(index, precise=False), found[index]):
+        if is_near(gradients(index, precise=False), found[index], _TOLERANCE):
             return True
         whole = torch.arange(loss.size, device=index.device)
-        return _close(gradients(index, precise=True), gradients(whole, precise=True)[index])
+        return is_near(gradients(index, precise=True), gradients(whole, precise=True)[index], _TOLERANCE)
     except (RuntimeError, ValueError, IndexError, TypeError):
         # This selection of rows does not fit the loss.
         return False
 
 
-def _close(left: Tensor, right: Tensor) -> bool:
-    tolerance = _TOLERANCE.get(right.dtype, 1e-4)
-    size = right.abs()
-    least = tolerance * size.nan_to_num(0.0, 0.0, 0.0).amax() if right.numel() else 0.0
-    near = (left - right).abs() <= tolerance * size + least + torch.finfo(right.dtype).tiny
-    return bool((near | (left.isnan() & right.isnan()) | (left == right)).all())
-
-
-# Relative tolerance by precision of the outputs, about ten roundings; 1e-4 for float32 and float64.
-_TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
+_TOLERANCE = 1e-4  # about ten roundings of a gradient from another number of records
 _SENTENCES = {
     "none": "losses must each depend on their own example only; got losses that mix the batch or follow its size. "
     'Use reduction="none" and no statistics of the batch.',

@@ -193,9 +193,8 @@ class LoopChecks:
             return
         # A draw of an earlier batch is no row of it, and of unknown origin here.
         values = [plain(value) if isinstance(refer(value, trace), Tensor) else value for value in values]
-        traced = [value for value in values if isinstance(value, TracedTensor)]
-        derived = [value for value in traced if not trace.is_root(value)]
-        foreign = [value for value in values if isinstance(value, Tensor) and value not in _Identity(traced)]
+        derived = [value for value in values if isinstance(value, TracedTensor) and not trace.is_root(value)]
+        foreign = [value for value in values if isinstance(value, Tensor) and not isinstance(value, TracedTensor)]
         others = [value for value in foreign if self._known(value) is None and not _yielded(value, trace)]
         if len(others) == len(values):
             raise TrainingMisuse(
@@ -353,16 +352,6 @@ class LoopChecks:
             if self.run.taken:
                 self.run.ledger.mark_unsafe(_FAILED, Standing.CLAIMED)
             raise
-
-
-class _Identity:
-    """Membership by identity: `==` of tensors compares values."""
-
-    def __init__(self, values: list[Any]):
-        self._ids = set(map(id, values))
-
-    def __contains__(self, value: object) -> bool:
-        return id(value) in self._ids
 
 
 def _yielded(value: Tensor, trace: Trace) -> bool:
