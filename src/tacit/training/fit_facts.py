@@ -100,7 +100,7 @@ class FitChecks:
         if not len(targets):
             return
         try:
-            typed = self._programs.before_pass(inputs, targets, self._loss)
+            typed = self._programs.before_pass(inputs, targets, self._loss, changed=self._guard.changed())
         except UnsupportedModel:
             if step > 1:
                 self._ledger.mark_unsafe("a check of the model failed after steps were released", Standing.CLAIMED)

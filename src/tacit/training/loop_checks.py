@@ -150,11 +150,12 @@ class LoopChecks:
     def before_forward(self, inputs: Inputs) -> None:
         """Check weights and state, and probe the model where that is due; raises before anything is released."""
         self.guard.check_weights()
-        for name in self.guard.changed():
+        changed = self.guard.changed()
+        for name in changed:
             if name not in self.model.probe.cleared and (self.guard.is_buffer(name) or self.guard.holds_rows(name)):
                 raise TrainingMisuse(elsewhere(name))
         with self.marking():
-            if self._programs.before_pass(inputs):
+            if self._programs.before_pass(inputs, changed=changed):
                 self._note_types()
 
     def after_forward(self, inputs: Inputs) -> None:

@@ -198,14 +198,22 @@ class ProgramGuard:
         self._unsteady = undecided(probe.model, functions)
         self._forms = set[object]()
 
-    def before_pass(self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None) -> bool:
+    def before_pass(
+        self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None, *, changed: list[str]
+    ) -> bool:
         """Type the pass that is about to run where that is due; False where none of its rows could be typed.
+
+        Args:
+            inputs: of the pass.
+            targets: of `loss`.
+            loss: typed with the model if given.
+            changed: names of state that changed since the last pass.
 
         Raises:
             UnsupportedModel: a row follows others, or something is kept that follows the rows.
         """
-        program, names = program_of(self._probe.model), self._guard.changed()
-        anew = program != self._program or any(name not in self._probe.cleared for name in names)
+        program = program_of(self._probe.model)
+        anew = program != self._program or any(name not in self._probe.cleared for name in changed)
         form = form_of(inputs)
         due = anew or self._probe.times < _TYPED_PASSES or form not in self._forms
         self._unsteady = self._unsteady or self._reached.changed()
@@ -215,7 +223,7 @@ class ProgramGuard:
             self._probe.observe(inputs, targets, loss)
         if typed and len(self._forms) < _FORMS:
             self._forms.add(form)
-        if names:
+        if changed:
             self._guard.forwarded()
         return typed
 
