@@ -189,6 +189,55 @@ def test_a_model_that_keeps_records_apart_stays_proven(name):
     assert p.ledger.standing is Standing.PROVEN
 
 
+SWITCHES = {"a dict": {"on": False}}
+
+
+class Switched(Net):
+    """Centres by its batch from where a switch outside of it is turned on."""
+
+    on = False
+
+    def forward(self, x):
+        on = self.on or SWITCHES["a dict"]["on"] or Switch.on or _switched(self)
+        return super().forward(x - x.mean(0) if on else x)
+
+
+class Switch:
+    on = False
+
+
+def _switched(model):
+    return Switch in SWITCHES
+
+
+TURNED_ON = {
+    "attribute": lambda m: setattr(m, "on", True),
+    "attribute of its class": lambda m: setattr(Switched, "on", True),
+    "attribute of another class": lambda m: setattr(Switch, "on", True),
+    "entry of a global": lambda m: SWITCHES["a dict"].update(on=True),
+    "global of a helper": lambda m: SWITCHES.update({Switch: True}),
+}
+
+
+@pytest.mark.parametrize("name", TURNED_ON)
+def test_a_program_that_changes_in_the_midst_of_a_run_is_typed_anew(name):
+    p = private(Switched())
+    try:
+        for step, (a, b) in enumerate(p.loader):
+            if step == 5:
+                TURNED_ON[name](p.model.module)
+            if step < 5:
+                ce(p.model(a), b).backward()
+                p.optimizer.step()
+                continue
+            with pytest.raises(UnsupportedModel, match=r"aten\.mean at test_loop_checks.py"):
+                p.model(a)
+            break
+    finally:
+        Switched.on = Switch.on = SWITCHES["a dict"]["on"] = False
+        SWITCHES.pop(Switch, None)
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_every_door_refuses_a_module_that_keeps_or_mixes_records(name):
     def by_fit(model):

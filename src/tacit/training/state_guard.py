@@ -194,7 +194,8 @@ class ProgramGuard:
     def __init__(self, probe: ModelProbe, guard: StateGuard, *functions: object):
         self._probe, self._guard, self._program = probe, guard, program_of(probe.model)
         kinds = {type(each) for each in probe.model.modules() if is_of_user(type(each))}
-        self._reached = ReachedState((*functions, *(each for kind in kinds for each in methods_of(kind))))
+        methods = (each for kind in kinds for each in methods_of(kind))
+        self._reached = ReachedState((*functions, *kinds, *methods))
         self._unsteady = undecided(probe.model, functions)
         self._forms = set[object]()
 
