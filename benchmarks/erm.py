@@ -143,9 +143,11 @@ def estimator(split, seed, method, **settings):
 
 def strengths(given):
     """Mean accuracy of output perturbation at multiples of the strength that it chooses itself."""
+    from tacit_papers.input_perturbation.descent_methods import OutputPerturbation
+
     dataset = adult(given.data_dir, centred=given.features == "centred")
     splits = [resplit(dataset, seed=seed) for seed in range(given.repeats)]
-    pure = {"method": "output", "variant": "chaudhuri", "delta": 0.0, "relation": "replace_one"}
+    pure = {"method": OutputPerturbation(), "delta": 0.0, "relation": "replace_one"}
     found = {}
     for epsilon in (2.0, 5.0, 10.0):
         scores = {factor: [] for factor in STRENGTHS}

@@ -42,9 +42,12 @@ def split(table: Table, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def ours(table: Table, train: np.ndarray, epsilon: float, method: str) -> Any:
     """An estimator of `tacit.erm`, as it comes but for the method."""
     from tacit.erm import DPLinearRegression, DPLogisticRegression
+    from tacit_papers.input_perturbation.descent_methods import GaussianOutput
+    from tacit_papers.input_perturbation.input_methods import Aggregate
 
     x, low, high = table.features()
-    how: dict[str, Any] = {"method": method, "features": None}
+    published = {"output": GaussianOutput(), "input": Aggregate()}
+    how: dict[str, Any] = {"method": published.get(method, method), "features": None}
     if method == "cosines":
         how = {"features": "cosines"}
     elif method == "auto":

@@ -192,7 +192,7 @@ def test_files_that_are_no_spec(text, tmp_path, capsys):
         (GOOD | {"dataset": "table", "table": {"path": "x"}}, "target must be given"),
         (GOOD | {"dataset": "table", "table": {"path": "x", "target": "y", "bound": {}}}, "Did you mean 'bounds'"),
         (GOOD | {"relation": "replace"}, "Did you mean 'replace_one'"),
-        (GOOD | {"method": "input", "output": {"variant": "gausian"}}, "Did you mean 'gaussian'"),
+        (GOOD | {"method": "objectiv"}, "Did you mean 'objective'"),
     ],
 )
 def test_configurations_with_mistakes(table, sentence):

@@ -41,6 +41,7 @@ from tacit.standing import Standing
 from tacit.tickets import PrivateTicket, TicketPlan, count_scores
 from tacit.tradeoff import Epsilon
 from tacit.training import Functions, fit, make_private
+from tacit_papers.input_perturbation.descent_methods import OutputPerturbation
 
 CLIP, NOISE, RATE, STEPS, CANARIES, REAL = 2.5, 2.0, 0.15, 100, 4000, 300
 # A true claim is refuted with a probability below 1e-3 by all audits of a run together.
@@ -316,7 +317,7 @@ def _erm(engine: str) -> None:
     declared = {"data_bounds": (-1.0, 1.0), "classes": [0, 1], "relation": "replace_one"}
     # Without an intercept nothing but the declared bounds limits the norm of a row.
     model = DPLogisticRegression(
-        method="output", variant="chaudhuri", epsilon=1.0, delta=0.0, fit_intercept=False, ledger=ledger, **declared
+        method=OutputPerturbation(), epsilon=1.0, delta=0.0, fit_intercept=False, ledger=ledger, **declared
     )
     model.fit(x, (x[:, 0] > 0).astype(int))
     if ledger.standing not in SOUND:

@@ -70,6 +70,7 @@ _ROOMS = {
     "budget/": ["tests/budget"],
     "tickets/": ["tests/tickets"],
     "erm/": _ERM,
+    "../tacit_papers/input_perturbation/": _ERM,
     "data/": ["tests/data/test_arrays.py", "tests/data/test_table.py"],
     "runs/": [
         "tests/runs/test_train.py",

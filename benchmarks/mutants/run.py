@@ -61,6 +61,7 @@ def judge(patch: Patch, parts: Sequence[str] = ("tests", "product")) -> Verdict:
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         # With the compiled files beside the sources, so that only what changed is compiled again.
         package = Path(shutil.copytree(PACKAGE, Path(folder) / "tacit"))
+        shutil.copytree(PACKAGE.parent / "tacit_papers", Path(folder) / "tacit_papers")
         patch.apply(package)
         if "tests" in parts:
             selections = [first_of(patch.name), selection_of(patch.file)]

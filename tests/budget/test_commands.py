@@ -36,7 +36,7 @@ SHORT = {"epochs": 1.0, "epsilon": 2.0, "delta": 1e-5, "attacks": ()}
 
 @pytest.mark.parametrize(
     "settings",
-    [SHORT, SHORT | {"method": "output", "model": "linear"}, SHORT | {"method": "ticket"}, SHORT | {"method": "vi"}],
+    [SHORT, SHORT | {"method": "objective", "model": "linear"}, SHORT | {"method": "ticket"}, SHORT | {"method": "vi"}],
     ids=lambda settings: settings.get("method", "gradient"),
 )
 def test_a_run_is_refused_before_its_records_are_read_where_nothing_is_left(dataset, monkeypatch, settings):

@@ -262,7 +262,7 @@ def test_a_user_column_makes_the_user_the_unit():
     config = config_from_table(toml({"user": "who", "drop": ["weight"]}))
     assert config.section("sampling").type == "grouped_poisson"
     with pytest.raises(InvalidInput, match="method must be gradient"):
-        config_from_table(toml({"user": "who"}) | {"method": "output"})
+        config_from_table(toml({"user": "who"}) | {"method": "objective"})
     with pytest.raises(InvalidInput, match=r"type of \[sampling\] must be grouped_poisson with users = 'who'"):
         config_from_table(toml({"user": "who"}) | {"sampling": {"type": "poisson"}})
 

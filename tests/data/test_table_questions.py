@@ -98,7 +98,7 @@ def test_answers_make_a_training_that_is_proven(unseen):
     assert (run.folder / "statement.json").is_file()
 
 
-@pytest.mark.parametrize("method", ["auto", "gradient", "objective", "output", "input"])
+@pytest.mark.parametrize("method", ["auto", "gradient", "objective"])
 def test_every_method_of_the_form_is_a_configuration(unseen, method):
     from tacit.runs.config import config_from_table
 
@@ -134,7 +134,7 @@ def test_a_person_is_protected_by_the_gradient_method_alone(unseen):
     found = draft(unseen).answered(FIELDS | {"user": "customer_id"})
     assert 'user = "customer_id"' in found.text
     assert "customer_id" not in tomllib.loads(found.text)["table"]["drop"]
-    assert "whole persons" in found.answered({"method": "output"}).faults()["method"]
+    assert "whole persons" in found.answered({"method": "objective"}).faults()["method"]
 
 
 def test_what_was_read_from_the_file_stays_claimed_until_it_has_a_source(unseen):

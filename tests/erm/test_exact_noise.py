@@ -10,10 +10,8 @@ from scipy.stats import binom, chisquare
 from tacit.accounting import How, Ledger
 from tacit.erm import InputPerturbation, PrivateScaler, randomised_labels
 from tacit.erm.gradient import clipped_sum
-from tacit.erm.input import Aggregate
 from tacit.erm.losses import Logistic
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
-from tacit.erm.output import GaussianOutput, OutputPerturbation
 from tacit.erm.solver import Problem, gradient_rounding, minimise, step_rounding, sum_rounding
 from tacit.noise import SecureStream
 from tacit.noise.rounded_gaussian import grid_of
@@ -22,8 +20,13 @@ from tacit.variational import LogisticLikelihood
 from tacit.variational.linear import noisy_statistics
 from tacit_papers.improved_accounting.concealed import infer_concealed
 from tacit_papers.improved_accounting.posterior_sampling import Schedule, posterior_samples, sgld
-from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput, descent_rounding
-from tacit_papers.input_perturbation.input_methods import Local
+from tacit_papers.input_perturbation.descent_methods import (
+    GaussianOutput,
+    GradientDescentOutput,
+    OutputPerturbation,
+    descent_rounding,
+)
+from tacit_papers.input_perturbation.input_methods import Aggregate, Local
 from tacit_papers.input_perturbation.objective_methods import ApproximateMinima, ChaudhuriObjective, KiferPureObjective
 from tests.erm.cases import problem, terms
 

@@ -19,7 +19,7 @@ from tacit.tradeoff import Advantage, Epsilon, Mu
 from tacit.tradeoff.gaussian import gaussian_epsilon, gaussian_mu
 from tacit_papers.input_perturbation.comparison import METHODS
 from tacit_papers.input_perturbation.counter_examples import counter_examples
-from tacit_papers.input_perturbation.descent_methods import NoisySGD, Svrg, constant
+from tacit_papers.input_perturbation.descent_methods import GaussianOutput, NoisySGD, OutputPerturbation, Svrg, constant
 from tacit_papers.input_perturbation.input_methods import PaperInput, published_std, true_mu
 from tests.erm.cases import mean_gap, problem, terms
 
@@ -193,15 +193,15 @@ def test_the_exact_constant_of_noisy_gradient_descent():
 
 
 def test_names_and_defaults():
-    assert method_of("objective", None, Epsilon(1, 1e-5)).name == "exact"
-    assert method_of("objective", None, Epsilon(1, 0.0)).name == "pure"
-    assert method_of("output", None, Epsilon(1, 0.0)).name == "chaudhuri"
+    assert method_of("objective", Epsilon(1, 1e-5)).name == "exact"
+    assert method_of("objective", Epsilon(1, 0.0)).name == "pure"
+    assert method_of(OutputPerturbation(), Epsilon(1, 0.0)).name == "chaudhuri"
     with pytest.raises(InvalidInput, match="Did you mean 'objective'"):
-        method_of("objectiv", None, Epsilon(1, 1e-5))
-    with pytest.raises(InvalidInput, match="Did you mean 'exact'"):
-        method_of("objective", "exakt", Epsilon(1, 1e-5))
+        method_of("objectiv", Epsilon(1, 1e-5))
+    with pytest.raises(InvalidInput, match="delta must be > 0 for method 'output'"):
+        method_of(GaussianOutput(), Epsilon(1, 0.0))
     with pytest.raises(InvalidInput, match="delta must be > 0 for method 'gradient'"):
-        method_of("gradient", None, Epsilon(1, 0.0))
+        method_of("gradient", Epsilon(1, 0.0))
 
 
 @pytest.mark.parametrize(

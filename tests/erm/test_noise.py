@@ -10,16 +10,22 @@ import numpy as np
 import pytest
 
 from tacit.erm.gradient import GradientDescent
-from tacit.erm.input import Aggregate, noisy_symmetric
+from tacit.erm.input import noisy_symmetric
 from tacit.erm.losses import Logistic
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
-from tacit.erm.output import GaussianOutput, OutputPerturbation
 from tacit.erm.solver import Problem
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_mu
-from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput, NoisySGD, Svrg
+from tacit_papers.input_perturbation.descent_methods import (
+    GaussianOutput,
+    GradientDescentOutput,
+    NoisySGD,
+    OutputPerturbation,
+    Svrg,
+)
 from tacit_papers.input_perturbation.input_methods import (
+    Aggregate,
     Fukuchi,
     Local,
     PaperInput,

@@ -23,6 +23,8 @@ from tacit.mechanisms import Gaussian
 from tacit.relation import Relation
 from tacit.tradeoff import Mu
 from tacit.variational import DPBayesianLinearRegression, DPBayesianLogisticRegression
+from tacit_papers.input_perturbation.descent_methods import OutputPerturbation
+from tacit_papers.input_perturbation.input_methods import Aggregate
 
 SPENDING = {
     "epsilon": 2.0,
@@ -36,7 +38,6 @@ MODEL = SPENDING | {"data_bounds": (-0.5, 1.0), "norm_bound": 0.5, "strict": Tru
 LINEAR = MODEL | {"fit_intercept": False, "intercept_scale": 0.25}
 CONVEX = LINEAR | {
     "method": GradientDescent(steps=5),
-    "variant": "aggregate",
     "features": "cosines",
     "categorical": [0],
     "regularization": 0.3,
@@ -49,8 +50,8 @@ CLASSES = {"class_weight": {1: 5.0}}
 RANGE = {"target_bounds": (-2.0, 5.0)}
 BAYESIAN = {"noise_multiplier": 3.0, "prior_std": 0.5}
 OTHERS = {
-    DPLogisticRegression: CONVEX | LABELS | CLASSES | {"slope_bound": 0.9, "variant": "pure", "method": "output"},
-    DPLinearSVC: CONVEX | LABELS | CLASSES | {"half_width": 0.2, "variant": "pure", "method": "output"},
+    DPLogisticRegression: CONVEX | LABELS | CLASSES | {"slope_bound": 0.9, "method": OutputPerturbation()},
+    DPLinearSVC: CONVEX | LABELS | CLASSES | {"half_width": 0.2, "method": OutputPerturbation()},
     DPLinearRegression: CONVEX | RANGE | {"residual_bound": 0.2},
     DPRidge: {name: value for name, value in CONVEX.items() if name not in ("regularization", "prior_norm")}
     | RANGE
@@ -169,6 +170,6 @@ def test_what_the_method_does_not_read_is_refused(ignored):
     (name,) = ignored
     x = np.zeros((60, 1))
     with pytest.raises(InvalidInput, match=f"{name} must be left at its default"):
-        DPLinearRegression(method="input", delta=1e-5, data_bounds=(-1, 1), target_bounds=(0, 1), **ignored).fit(
+        DPLinearRegression(method=Aggregate(), delta=1e-5, data_bounds=(-1, 1), target_bounds=(0, 1), **ignored).fit(
             x, x[:, 0]
         )

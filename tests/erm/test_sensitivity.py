@@ -5,17 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from tacit.erm import output
 from tacit.erm.design import Design, smallest_ball
 from tacit.erm.gradient import clipped_sum
-from tacit.erm.input import Aggregate, answer_bound, moments
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
-from tacit.erm.output import minimiser_sensitivity
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.errors import Refused
 from tacit.relation import Relation
-from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput
-from tacit_papers.input_perturbation.input_methods import Local
+from tacit_papers.input_perturbation import descent_methods as output
+from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput, minimiser_sensitivity
+from tacit_papers.input_perturbation.input_methods import Aggregate, Local, answer_bound, moments
 from tests.erm.cases import LOSSES, problem, rows, targets_of
 
 RELATIONS = (Relation.ADD_REMOVE, Relation.REPLACE_ONE)

@@ -8,13 +8,12 @@ import pytest
 from tacit.erm import DPLinearRegression, DPLinearSVC, DPLogisticRegression
 from tacit.erm.gradient import clipped_sum
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
-from tacit.erm.output import minimiser_sensitivity
 from tacit.erm.solver import TOLERANCE, Problem, minimise
-from tacit.erm.weights import Weighted, with_weights
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
 from tacit_papers.input_perturbation.comparison import METHODS
-from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput
+from tacit_papers.input_perturbation.descent_methods import GaussianOutput, GradientDescentOutput, minimiser_sensitivity
+from tacit_papers.input_perturbation.input_methods import Aggregate
 from tests.erm.cases import LOSSES, problem, rows, targets_of
 
 WEIGHTS = (0.0, 1e-300, 0.3, 1.0)
@@ -24,12 +23,13 @@ def weighted(loss, *, records, strength, seed=0):
     """`problem` whose records have weights in [0, 1]."""
     plain = problem(loss, records=records, width=2, strength=strength, seed=seed)
     shares = np.random.default_rng(seed + 100).choice(WEIGHTS, size=records)
-    return replace(plain, loss=Weighted(loss), targets=with_weights(plain.targets, shares))
+    return replace(plain, weights=shares)
 
 
 def with_record(case, row, answer, weight):
-    target = with_weights(np.atleast_1d(answer), np.atleast_1d(weight))
-    return replace(case, features=np.vstack([case.features, row]), targets=np.vstack([case.targets, target]))
+    targets, weights = np.append(case.targets, answer), np.append(case.weights, weight)
+    targets = targets.astype(case.targets.dtype)
+    return replace(case, features=np.vstack([case.features, row]), targets=targets, weights=weights)
 
 
 def neighbours(case, rng, relation):
@@ -38,7 +38,7 @@ def neighbours(case, rng, relation):
         for other in WEIGHTS if relation is Relation.REPLACE_ONE else (None,):
             for row in (rows(rng, 1, 2)[0], np.eye(2)[0]):
                 row = row / np.linalg.norm(row)
-                answers = targets_of(case.loss.loss, rng, 2)
+                answers = targets_of(case.loss, rng, 2)
                 one = with_record(case, row, answers[0], weight)
                 yield one, case if other is None else with_record(case, -row, answers[1], other)
 
@@ -82,14 +82,14 @@ def test_one_record_adds_no_more_to_the_log_determinant_than_its_unweighted_loss
 def hessian(case, theta):
     size = theta.size
     total = case.strength * np.eye(size)
-    for row, bent in zip(case.features, case.loss.curvatures(case.features @ theta, case.targets), strict=True):
+    for row, bent in zip(case.features, case.curvatures(case.features @ theta), strict=True):
         total += np.kron(np.outer(row, row), bent)
     return total
 
 
 def test_weights_of_one_are_no_weights_and_a_weight_of_two_is_the_record_twice():
     plain = problem(Logistic(0.5), records=20, width=3, strength=1.5)
-    ones = replace(plain, loss=Weighted(plain.loss), targets=with_weights(plain.targets, np.ones(20)))
+    ones = replace(plain, weights=np.ones(20))
     np.testing.assert_allclose(minimise(ones).theta, minimise(plain).theta, atol=1e-8)
     twice = Problem(np.vstack([plain.features] * 2), np.tile(plain.targets, 2), plain.loss, 2 * plain.strength)
     np.testing.assert_allclose(minimise(twice).theta, minimise(ones).theta, atol=1e-8)
@@ -105,7 +105,7 @@ SETTINGS = {"epsilon": 20.0, "delta": 1e-5, "data_bounds": (-1, 1), "unsafe_seed
 NAMED = SETTINGS | {"classes": ["rare", "usual"]}
 
 
-@pytest.mark.parametrize("method", ["objective", "output", "gradient"])
+@pytest.mark.parametrize("method", ["objective", GaussianOutput(), "gradient"], ids=str)
 def test_the_rarer_class_is_found_more_often_at_the_same_cost(method):
     x, y = data()
     plain, balanced = (
@@ -125,7 +125,7 @@ def test_records_of_weight_zero_do_not_count(kind):
     declared = {"classes": [0, 1]} if kind is DPLinearSVC else {"target_bounds": (0, 1)}
     weights = np.repeat([1.0, 0.0], [400, 200])
     poisoned = np.where(weights > 0, answers, 1 - answers)
-    fits = [kind(method="output", **declared, **SETTINGS).fit(x, each, weights) for each in (answers, poisoned)]
+    fits = [kind(method=GaussianOutput(), **declared, **SETTINGS).fit(x, each, weights) for each in (answers, poisoned)]
     np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)
 
 
@@ -152,7 +152,7 @@ def test_a_weight_above_the_bound_counts_as_the_bound():
         ({"class_weight": {"rarely": 2.0}}, None, "class_weight must be of the declared classes"),
         ({"class_weight": {"rare": 0.0}}, None, "class_weight of 'rare' must be"),
         ({"class_weight": {"rare": np.inf}}, None, "class_weight of 'rare' must be"),
-        ({"method": "input", "class_weight": {"rare": 2.0}}, None, "method must be objective, output or gradient"),
+        ({"method": Aggregate(), "class_weight": {"rare": 2.0}}, None, "method must be objective or gradient"),
     ],
 )
 def test_bad_weights_get_a_sentence_and_spend_nothing(settings, weights, sentence):

@@ -16,7 +16,6 @@ from tacit.accounting import Ledger, accountant
 from tacit.clipping import AdaptiveClip, AutomaticClip, BatchMeanClip, FlatClip, GroupClip, PerLayerClip
 from tacit.erm.gradient import clipped_sum
 from tacit.erm.losses import HuberHinge, Logistic, Squared
-from tacit.erm.output import minimiser_sensitivity
 from tacit.erm.solver import TOLERANCE, Problem, minimise
 from tacit.mechanisms import Gaussian, ObjectivePerturbation
 from tacit.noise.discrete import Scores, choice_mechanism, choose, log_probabilities
@@ -24,7 +23,7 @@ from tacit.relation import Relation
 from tacit.testing.clip import contribution_bound, norm, released_sum
 from tacit.tickets import count_scores
 from tacit.tradeoff.gaussian import gaussian_delta
-from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput
+from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput, minimiser_sensitivity
 from tests.erm.cases import LOSSES, problem
 from tests.erm.test_sensitivity import neighbours
 

@@ -46,9 +46,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "ticket": SHORT | {"method": "ticket", "epsilon": 4.0, "ticket": {"search_epochs": 1.0, "densities": (0.5,)}},
     "vi": SHORT | {"method": "vi", "epsilon": 4.0},
     "vi with noise": SHORT | {"method": "vi", "noise_multiplier": 1.0},
-    "input": SHORT | {"method": "input", "epsilon": 4.0},
     "objective": SHORT | {"method": "objective", "epsilon": 4.0},
-    "output": SHORT | {"method": "output", "epsilon": 4.0},
 }
 KILLED, FINISHED, FAILED = 17, 0, 1
 NEVER = 10**9

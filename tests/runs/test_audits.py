@@ -128,8 +128,8 @@ def test_runs_that_an_attack_does_not_fit(run):
     ):
         with pytest.raises(InvalidInput, match=f"run must be one that white-box audits take; got .*{said}"):
             training_of(config, dataset, ledger)
-    with pytest.raises(InvalidInput, match="method input"):
-        training_of(replace(config, method="input"), dataset, open_run(run).ledger)
+    with pytest.raises(InvalidInput, match="method objective"):
+        training_of(replace(config, method="objective"), dataset, open_run(run).ledger)
     attacker = PrivilegedAttacks(replace(config, model="convnet"), dataset, run, 2, lambda *_: None)
     with pytest.raises(InvalidInput, match="shape must be an integer >= 14"):
         attacker("lira_offline", lambda inputs: inputs, home=run)

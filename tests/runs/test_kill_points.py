@@ -34,8 +34,8 @@ def test_a_run_whose_budget_was_lost_ends_with_what_it_has(tmp_path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_a_run_left_that_was_killed_after_its_card_is_removed(tmp_path):
     folder, released = tmp_path / "run", tmp_path / "released"
-    events = events_of("output", tmp_path / "all")[1]
-    assert attempt("output", folder, released, events - 1, files_only=True) == KILLED
+    events = events_of("objective", tmp_path / "all")[1]
+    assert attempt("objective", folder, released, events - 1, files_only=True) == KILLED
     assert any(path.name.endswith(LEFTOVERS) for path in folder.iterdir())
     with pytest.raises(InvalidInput, match="This one is finished"):
         resume(folder)

@@ -136,7 +136,7 @@ SETTINGS = {
     [
         ({}, {"classes": [0, 1]}),
         ({}, {"task": "regression", "target_range": [0, 1]}),
-        ({"method": "output", "epsilon": 1.0, "noise_multiplier": None, "delta": None}, {"classes": [0, 1]}),
+        ({"method": "objective", "epsilon": 1.0, "noise_multiplier": None, "delta": None}, {"classes": [0, 1]}),
     ],
     ids=["network", "regression", "perturbation"],
 )

@@ -239,7 +239,7 @@ class TestPutBack:
             if (stage, done) == ("private training", 1):
                 raise Stopped
 
-        settings = SETTINGS | {"method": "output", "epsilon": 1.0, "noise_multiplier": None}
+        settings = SETTINGS | {"method": "objective", "epsilon": 1.0, "noise_multiplier": None}
         with pytest.raises(Stopped):
             train(read_config("digits", settings), out=folder, on_progress=watch)
         (folder / "ledger.json").unlink()

@@ -150,7 +150,7 @@ def test_the_choice_reads_numbers_of_records_and_no_record(config, dataset):
         ({"epsilon": 1.0, "trees": {"trees": 30}}, "auto"),
         ({"epochs": 3.0}, "gradient"),
         ({"model": "mlp"}, "gradient"),
-        ({"method": "output"}, "output"),
+        ({"method": "objective"}, "objective"),
         ({"method": "trees"}, "trees"),
     ],
 )

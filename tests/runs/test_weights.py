@@ -61,19 +61,17 @@ def test_a_weighted_run_is_as_proven_as_any_other(tmp_path):
 
 
 def test_a_convex_run_takes_both_kinds_of_weights(tmp_path):
-    config = config_from_table(SETTINGS | {"method": "output", "class_weights": {"yes": 3.0}})
+    config = config_from_table(SETTINGS | {"method": "objective", "class_weights": {"yes": 3.0}})
     run = train_by(method_of(config), config, data(), out=tmp_path / "run")
     assert run.card.ledger.standing == "proven"
 
 
 @pytest.mark.parametrize("given", ["class_weights", "weights"])
 def test_a_method_that_would_ignore_weights_is_refused(given, tmp_path):
-    settings = SETTINGS | {"method": "input"} | ({"class_weights": {"yes": 3.0}} if given == "class_weights" else {})
+    settings = SETTINGS | {"method": "vi"} | ({"class_weights": {"yes": 3.0}} if given == "class_weights" else {})
     dataset = data() if given == "weights" else replace(data(), weights=None)
     config = config_from_table(settings)
-    with pytest.raises(
-        InvalidInput, match="method must be gradient, objective or output for weighted records or classes"
-    ):
+    with pytest.raises(InvalidInput, match="method must be gradient or objective for weighted records or classes"):
         train_by(method_of(config), config, dataset, out=tmp_path / "run")
 
 

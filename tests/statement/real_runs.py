@@ -183,7 +183,6 @@ RUNS: dict[str, Run] = {
         for name, (family, variant) in _VARIANTS.items()
     },
     "support vectors": partial(classified, kind=erm.DPLinearSVC),
-    "pure output": partial(classified, method="output", delta=0.0),
     "logistic, replace one": partial(classified, relation="replace_one"),
     "perceptron": partial(classified, kind=erm.DPMLPClassifier),
     "boosted trees": partial(classified, kind=erm.DPBoostedTrees, trees=20, depth=3),
@@ -200,9 +199,7 @@ RUNS: dict[str, Run] = {
     "posterior samples": sampled,
     "digits": configured,
     "digits to a target": partial(configured, epsilon=3.0),
-    "digits, input": partial(configured, method="input", model="linear", epsilon=3.0),
     "digits, objective": partial(configured, method="objective", model="linear", epsilon=3.0),
-    "digits, output": partial(configured, method="output", model="linear", epsilon=3.0),
     "digits, posterior": partial(configured, method="vi", model="linear"),
     "digits, ticket": partial(configured, method="ticket", epsilon=3.0, ticket={"mode": "T1", "density": 0.5}),
     "digits, private ticket": partial(

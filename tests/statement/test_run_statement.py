@@ -33,7 +33,7 @@ def test_a_run_states_itself_and_others_check_it(run, home, capsys):  # noqa: F8
 def test_a_run_with_a_statement_section_is_stated_at_its_end(home, tmp_path, capsys):
     config = tmp_path / "clinic.toml"
     config.write_text(
-        'dataset = "iris"\nmethod = "output"\nmodel = "linear"\nepsilon = 2.0\ndelta = 1e-3\nbatch_size = 8\n'
+        'dataset = "iris"\nmethod = "objective"\nmodel = "linear"\nepsilon = 2.0\ndelta = 1e-3\nbatch_size = 8\n'
         '[statement]\nowner = "Clinic"\nfacts = ["150 flowers"]\nversion = "1936"\n'
     )
     out = tmp_path / "run"

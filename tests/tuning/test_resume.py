@@ -195,7 +195,7 @@ def test_selections_that_have_no_meaning_are_refused(tmp_path, wrong):
 def test_a_preset_of_another_method_is_no_search():
     assert read_config("digits", SHORT | {"epsilon": 3.0, "delta": 1e-3}).method == "gradient"
     with pytest.raises(InvalidInput, match="gradient"):
-        tune("digits", SPACE, target=TARGET, overrides=SHORT | {"method": "output"})
+        tune("digits", SPACE, target=TARGET, overrides=SHORT | {"method": "objective"})
 
 
 def test_interruptions_that_follow_nothing_leave_the_law_of_the_winner_as_it_is():

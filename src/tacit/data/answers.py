@@ -25,7 +25,7 @@ ROLES = (NUMBER, DATE, CATEGORY, DROP)
 """What a column can be; the target and the column of persons are named apart."""
 STATED = ("owner", "contact", "purpose")
 """What may be said of the release, by the names of `tacit.statement.Subject`."""
-METHODS = ("auto", "gradient", "objective", "output", "input")
+METHODS = ("auto", "gradient", "objective")
 _LOOPS = ("auto", "gradient")  # methods that can train by DP-SGD
 FROM_FILE = "this file"
 """The source of an answer that was read off the data, so that the guarantee is only claimed."""

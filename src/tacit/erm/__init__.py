@@ -1,12 +1,11 @@
-"""Private empirical risk minimisation by input, objective, output and gradient perturbation, for scikit-learn."""
+"""Private empirical risk minimisation by objective and gradient perturbation, for scikit-learn."""
 
 from tacit.erm.estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression, DPRidge
 from tacit.erm.gradient import GradientDescent
-from tacit.erm.input import Aggregate, InputPerturbation, randomised_labels
+from tacit.erm.input import InputPerturbation, randomised_labels
 from tacit.erm.methods import METHODS
 from tacit.erm.mlp import DPMLPClassifier
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
-from tacit.erm.output import GaussianOutput, OutputPerturbation
 from tacit.erm.public_table import PublicImputer, PublicTable
 from tacit.erm.quantiles import CosineFeatures, PrivateQuantiles, private_histogram, private_median, private_quantiles
 from tacit.erm.release import Method, Release
@@ -15,7 +14,6 @@ from tacit.erm.trees import DPBoostedTrees
 
 __all__ = [
     "METHODS",
-    "Aggregate",
     "CosineFeatures",
     "DPBoostedTrees",
     "DPLinearRegression",
@@ -23,12 +21,10 @@ __all__ = [
     "DPLogisticRegression",
     "DPMLPClassifier",
     "DPRidge",
-    "GaussianOutput",
     "GradientDescent",
     "InputPerturbation",
     "Method",
     "ObjectiveGaussian",
-    "OutputPerturbation",
     "PrivateQuantiles",
     "PrivateScaler",
     "PublicImputer",

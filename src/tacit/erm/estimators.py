@@ -16,12 +16,12 @@ from tacit import check
 from tacit.data.dataset import report
 from tacit.data.files import bad_cells
 from tacit.erm.base import QUOTES_NOTHING, checked_rows, indices_of
-from tacit.erm.gradient import NUMBERS, Shape
+from tacit.erm.gradient import NUMBERS
 from tacit.erm.linear_model import ConvexModel, LinearModel, PrivateModel
 from tacit.erm.losses import HuberHinge, Logistic, Loss, Softmax, Squared, clipped_chance, softmax
 from tacit.erm.release import Method, Terms
 from tacit.erm.solver import Problem
-from tacit.erm.weights import class_shares, record_shares, with_weights
+from tacit.erm.weights import class_shares
 from tacit.errors import InvalidInput
 
 Array = np.ndarray
@@ -87,11 +87,11 @@ class LinearClassifier(PrivateClassifier, ConvexModel):
         scores = self.design_.inputs(checked_rows(self, X, reset=False)) @ self.coef_.T + self.intercept_
         return scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def _with_weights(self, targets: Array, sample_weight: Any) -> Array:
+    def _shares(self, targets: Array, sample_weight: Any) -> Array | float:
+        shares = super()._shares(targets, sample_weight)
         if self.class_weight is None:
-            return super()._with_weights(targets, sample_weight)
-        shares = record_shares(sample_weight, len(targets), self.weight_bound)
-        return with_weights(targets, shares * class_shares(self.class_weight, self.classes_)[targets.astype(int)])
+            return shares
+        return shares * class_shares(self.class_weight, self.classes_)[targets.astype(int)]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -105,7 +105,6 @@ class DPLogisticRegression(LinearClassifier):
 
     Args:
         method: see `ConvexModel`.
-        variant: see `ConvexModel`.
         features: see `ConvexModel`.
         categorical: see `ConvexModel`.
         regularization: see `ConvexModel`.
@@ -134,8 +133,6 @@ class DPLogisticRegression(LinearClassifier):
         classes_: as in scikit-learn.
         ledger_: what was spent.
         guarantee_: central guarantee of the release.
-        local_guarantee_: guarantee of a record's own message; None where rows stay with the curator.
-        exchange_rate_: local mu over central mu.
         facts_: public numbers of the release.
         regularization_: the regularization of the release.
         method_: the method of the release.
@@ -301,9 +298,6 @@ class DPLinearRegression(PrivateRegressor, ConvexModel):
 
     def _unread_by(self, method: Method) -> tuple[str, ...]:
         return (*super()._unread_by(method), *(() if method.reads_loss else ("residual_bound",)))
-
-    def _family(self, shape: Shape) -> str:
-        return "input" if self.variant is not None else super()._family(shape)
 
     def _kind(self) -> str:
         return NUMBERS

@@ -103,7 +103,7 @@ def clipped_sum(problem: Problem, theta: Array, clip_norm: float) -> Array:
 
     A gradient x slope^T has norm ||x|| ||slope||, so no record's matrix is ever formed.
     """
-    slopes = problem.loss.slopes(problem.features @ theta, problem.targets)
+    slopes = problem.slopes(problem.features @ theta)
     norms = np.sqrt(np.einsum("ij,ij->i", slopes, slopes) * np.einsum("ij,ij->i", problem.features, problem.features))
     factors = clip_norm / np.maximum(norms, clip_norm)
     return problem.features.T @ (slopes * factors[:, None])

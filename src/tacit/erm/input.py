@@ -1,14 +1,11 @@
-"""Input perturbation that is proven: Gaussian noise on summed statistics (mode A2), on tables, and on labels.
-
-`InputPerturbation`: a perturbed table for any other learner; `randomised_labels`: labels by randomised response.
-"""
+"""`InputPerturbation`: a perturbed table for any other learner; `randomised_labels`: labels by randomised response."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
@@ -18,10 +15,9 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.erm.base import PUBLIC, PrivateEstimator, checked_rows, indices_of, target_for
 from tacit.erm.design import Design, declared_bounds, largest_norm
-from tacit.erm.losses import HuberHinge, Logistic, Squared
-from tacit.erm.release import Method, Release, Terms, guarantee_of, local_gaussian
-from tacit.erm.solver import Problem, check_unit_rows, sum_rounding
-from tacit.mechanisms import Gaussian, RandomizedResponse
+from tacit.erm.release import Terms, guarantee_of, local_gaussian
+from tacit.erm.solver import sum_rounding
+from tacit.mechanisms import RandomizedResponse
 from tacit.noise import SecureStream, Stream, rounded_gaussian
 from tacit.noise.discrete import randomised_response
 from tacit.relation import Relation
@@ -31,46 +27,6 @@ Array = np.ndarray
 
 # What the ledger records as assumed of the contributors.
 SHARES = "every one of the n places sends its message, a removed record the message of a zero row"
-
-
-def moments(problem: Problem) -> tuple[float, Array]:
-    """Curvature h and answers (n, k) of the quadratic approximation of the loss: h theta^T H theta / 2 - g theta.
-
-    H = sum x x^T, g = sum x answer^T. Squared loss: h = 1, answer = y, exact for |y| <= 1. Logistic loss:
-    log 2 - m / 2 + m^2 / 8, its expansion at 0, so h = 1/4 and answer = +-1/2. Softmax likewise: h = 1/k and answer
-    e_y - 1/k (the expansion's curvature is at most that of h I on the scores). Huber hinge: h = 1, answer = +-1.
-    """
-    loss, y = problem.loss, problem.targets
-    if isinstance(loss, Squared):
-        return 1.0, np.clip(y, -1.0, 1.0)[:, None]
-    if isinstance(loss, Logistic):
-        return 0.25, (y - 0.5)[:, None]
-    if isinstance(loss, HuberHinge):
-        return 1.0, (2.0 * y - 1.0)[:, None]
-    return 1 / loss.outputs, np.eye(loss.outputs)[y] - 1 / loss.outputs
-
-
-def answer_bound(problem: Problem) -> float:
-    """Bound on the norm of one record's answer in `moments`."""
-    loss = problem.loss
-    if isinstance(loss, Squared | HuberHinge):
-        return 1.0
-    return 0.5 if isinstance(loss, Logistic) else math.sqrt(1 - 1 / loss.outputs)
-
-
-def ridge(problem: Problem, curvature: float, second: Array, first: Array, floor: float) -> Array:
-    """Ridge solution (h H + strength I)^{-1} g after raising H's eigenvalues to 0 and the strength to `floor`.
-
-    Args:
-        problem: which declares the strength.
-        curvature: h.
-        second: (p, p), noisy H; symmetrised here.
-        first: (p, k), noisy g.
-        floor: >= 0, public.
-    """
-    values, vectors = np.linalg.eigh((second + second.T) / 2)
-    lifted = curvature * np.maximum(values, 0.0) + max(problem.strength, floor)
-    return vectors @ ((vectors.T @ first) / lifted[:, None])
 
 
 def noisy_symmetric(stream: Stream, matrix: Array, std: float) -> Array:
@@ -86,82 +42,6 @@ def noisy_symmetric(stream: Stream, matrix: Array, std: float) -> Array:
     if len(above[0]):
         noisy[above] = rounded_gaussian(matrix[above], stream, std=std / math.sqrt(2))
     return noisy + np.triu(noisy, 1).T
-
-
-@dataclass(frozen=True)
-class Aggregate(Method):
-    """A2, sufficient statistics perturbation: the trainer sees only sum_i (phi_i + w_i).
-
-    phi_i = (a svec(x x^T), c x answer^T / A), w_i ~ N(0, s^2 / n I).
-
-    ||phi_i|| <= Phi = sqrt(a^2 + c^2), so the sum is one Gaussian step, mu = Phi / s (zero-out: the record's
-    contribution is zeroed, its share of noise kept) or `replaced` / s (replace-one), whatever is computed from it. Each
-    contributor adds its own w_i before a secure sum, so against whoever sees a single message it has
-    mu_local = `replaced` sqrt(n) / s: the exchange rate between local and central is exactly sqrt(n) under replace-one.
-    theta solves the ridge equations of `moments`, with the strength lifted to the spectral norm that the noise has
-    in expectation, a public number.
-
-    Args:
-        second_share: a^2 / Phi^2 in (0, 1), how much of the budget the second moments get.
-
-    Source: sufficient statistics perturbation (Vu & Slavkovic 2009; Wang 2018), distributed; derived here.
-
-    Example:
-        >>> Aggregate(second_share=0.3).second_share
-        0.3
-    """
-
-    family: ClassVar[str] = "input"
-    reads_loss: ClassVar[bool] = False
-    name: ClassVar[str] = "aggregate"
-    second_share: float = 0.5
-
-    def __post_init__(self) -> None:
-        check.probability("second_share", self.second_share, open_low=True, open_high=True)
-
-    def release(self, problem: Problem, terms: Terms) -> Release:
-        """Release the ridge solution of the noisy sums."""
-        check_unit_rows(problem.features)
-        n, width = problem.records, problem.shape[0]
-        step = Gaussian(terms.gaussian())
-        # Accountants take a replaced record to move the sum by 2; it moves it by `replaced`.
-        moved = self.replaced / 2 if terms.relation is Relation.REPLACE_ONE else 1.0
-        std = step.noise_multiplier * moved
-        terms.ledger.assume(SHARES)
-        terms.charge(step, "sum of perturbed statistics", exact=True)
-        second, first = self.statistics(problem, terms, std)
-        curvature, _ = moments(problem)
-        floor = curvature * math.sqrt(2 * width) * std / math.sqrt(self.second_share)
-        facts = {"noise_std": std, "local_noise_std": std / math.sqrt(n), "strength": max(problem.strength, floor)}
-        theta = ridge(problem, curvature, second, first, floor)
-        return terms.release(theta, step, facts, local_mu=self.replaced * math.sqrt(n) / std)
-
-    @property
-    def replaced(self) -> float:
-        """Sensitivity under replace-one in units of Phi: sqrt(2 + c^4 / (2 a^2)), or 2 c where c^2 > 2 a^2; below 2.
-
-        With u = <x, x'>, ||phi - phi'||^2 <= a^2 (|x|^4 + |x'|^4 - 2 u^2) + c^2 (|x|^2 + |x'|^2 + 2 |u|), answers being
-        the worst opposite ones. For a given u it grows with |x| and |x'|, so both are 1: 2 - 2 a^2 u^2 + 2 c^2 |u|,
-        which is largest at |u| = min(1, c^2 / (2 a^2)).
-        """
-        a, c = self.second_share, 1 - self.second_share
-        u = min(1.0, c / (2 * a))
-        return math.sqrt(2 - 2 * a * u**2 + 2 * c * u)
-
-    def statistics(self, problem: Problem, terms: Terms, std: float) -> tuple[Array, Array]:
-        """Sums of x x^T and of x answer^T with the sum of the contributors' noise, in their own units.
-
-        The n shares of variance std^2 / n add up to one draw of variance std^2.
-        """
-        a, c = math.sqrt(self.second_share), math.sqrt(1 - self.second_share)
-        _, answers = moments(problem)
-        second = problem.features.T @ problem.features
-        first = problem.features.T @ answers
-        scale, rounding = std * answer_bound(problem) / c, sum_rounding(problem.most_records)
-        return (
-            noisy_symmetric(terms.stream, second, std / a * (1 + rounding)),
-            terms.noisy(first, std=scale, rounding=rounding),
-        )
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

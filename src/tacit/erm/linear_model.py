@@ -25,7 +25,7 @@ from tacit.erm.quantiles import CosineDesign, distributions_of, mechanism_of
 from tacit.erm.release import Method, Release, Terms
 from tacit.erm.solver import Problem
 from tacit.erm.transformers import categories_of, split_bill
-from tacit.erm.weights import Weighted, record_shares, with_weights
+from tacit.erm.weights import record_shares
 from tacit.errors import InvalidInput, UtilityWarning
 from tacit.mechanisms import Gaussian
 from tacit.relation import Relation
@@ -68,9 +68,9 @@ class PrivateModel(PrivateEstimator, ABC):
             raise check.fail(name, f"left out of the fit of {type(self).__name__}", "a value", hint)
         return self._fitted(*self._records(X, y, reset=True))
 
-    def _fitted(self, X: Array, targets: Array) -> Self:
+    def _fitted(self, X: Array, targets: Array, *weights: Array | float) -> Self:
         self._refuse_set(self._unread())
-        self.release_ = self._fit(X, targets)
+        self.release_ = self._fit(X, targets, *weights)
         self._describe()
         return self
 
@@ -79,18 +79,8 @@ class PrivateModel(PrivateEstimator, ABC):
         """Central guarantee of this fit alone; `ledger_` has everything that was spent."""
         return self._released().guarantee
 
-    @property
-    def local_guarantee_(self) -> TradeOff | None:
-        """Guarantee of a record's own message, where the data themselves were perturbed; else None."""
-        return self._released().local_guarantee
-
-    @property
-    def exchange_rate_(self) -> float | None:
-        """Local mu over central mu; sqrt(n) for aggregated statistics of n contributors, None without local noise."""
-        return None if self.local_guarantee_ is None else self._released().exchange_rate
-
     def privacy_summary(self, delta: float = 1e-5) -> str:
-        """Central and local guarantees of the fit at `delta`, standings and exchange rate, as lines of text."""
+        """Guarantee of the fit at `delta` with its standing, as a line of text."""
         return self._released().summary(check.probability("delta", delta))
 
     @property
@@ -255,9 +245,8 @@ class ConvexModel(LinearModel):
     """A linear model that minimises a regularised convex loss by one of `tacit.erm.METHODS`.
 
     Args:
-        method: "objective", "output", "gradient" or "input", or a `Method` with settings of its own; "auto" chooses by
-            the rule of `tacit.erm.gradient`, from public shape alone, and `method_` says what.
-        variant: a name of `tacit.erm.METHODS[method]`; by default the family's proven default, pure where delta is 0.
+        method: "objective" (pure where delta is 0), "gradient", or a `Method` with settings of its own; "auto" chooses
+            by the rule of `tacit.erm.gradient`, from public shape alone, and `method_` says what.
         features: "cosines" fits an additive model on private distribution functions, which are paid from the same
             budget (`CosineFeatures`; needs data_bounds and method "auto"); None the rows as they are; "auto" chooses
             by the rule of `tacit.erm.gradient`. With cosines `coef_` belongs to `design_.inputs(X)`.
@@ -273,7 +262,6 @@ class ConvexModel(LinearModel):
     """
 
     method: str | Method = "auto"
-    variant: str | None = None
     features: str | None = "auto"
     categorical: Sequence[Any] = ()
     regularization: float | str = "auto"
@@ -290,7 +278,7 @@ class ConvexModel(LinearModel):
 
         With weights the loss of record i is min(w_i, b) / b times that of an unweighted fit, b = weight_bound (and
         times the weight of its class over the largest, see `DPLogisticRegression`): no record moves the released
-        parameters by more than an unweighted one could, by the proof of `tacit.erm.weights.Weighted`. What a fit costs
+        parameters by more than an unweighted one could, by the proof of `tacit.erm.solver.Problem`. What a fit costs
         and how much noise it adds do not depend on the weights.
 
         Args:
@@ -303,36 +291,33 @@ class ConvexModel(LinearModel):
         """
         X, targets = self._records(X, y, reset=True)
         self._weighted, self._near = sample_weight is not None, ""
-        self._fitted(X, self._with_weights(targets, sample_weight))
+        self._fitted(X, targets, self._shares(targets, sample_weight))
         if self._near:
             self._warn_of_constant()
         return self
 
-    def _with_weights(self, targets: Array, sample_weight: Any) -> Array:
-        """`targets`, with the shares of their weights beside them where there are weights."""
-        if sample_weight is None:
-            return targets
-        return with_weights(targets, record_shares(sample_weight, len(targets), self.weight_bound))
+    def _shares(self, targets: Array, sample_weight: Any) -> Array | float:
+        """The weight of each record as a share of the largest."""
+        return 1.0 if sample_weight is None else record_shares(sample_weight, len(targets), self.weight_bound)
 
-    def _fit(self, X: Array, targets: Array) -> Release:
+    def _fit(self, X: Array, targets: Array, weights: Array | float = 1.0) -> Release:
         size = len(X) if self.public_size is None else check.count("public_size", self.public_size)
         target = self._target(size)
         shape = self._shape(size, X.shape[1], target, self._kind())
-        free = self.method == "auto" and self.variant is None
         plain = self.regularization == "auto" and "prior_norm" not in self._set()
-        if self._takes_cosines(shape, self.features, self.categorical, free=free, plain=plain):
-            return self._additive(X, targets, target, shape)
+        if self._takes_cosines(shape, self.features, self.categorical, free=self.method == "auto", plain=plain):
+            return self._additive(X, targets, weights, target, shape)
         named = self.method if self.method != "auto" else self._family(shape)
-        self.method_ = method_of(named, self.variant, target)
+        self.method_ = method_of(named, target)
         self._sparse = self.method == "auto" and self._kind() == MORE and self.method_.family == "gradient"
         if self._sparse:
             self.method_ = shape.sparse()
         self._refuse_set((*self._unread_by(self.method_), "categorical"))
-        if targets.ndim > 1 and self.method_.family == "input":
+        if np.ndim(weights) and self.method_.family == "input":
             hint = "It perturbs records or their sums, in which weights have no place."
-            raise check.fail("method", "objective, output or gradient for weighted data", self.method_.family, hint)
+            raise check.fail("method", "objective or gradient for weighted data", self.method_.family, hint)
         terms = self._terms(X, target)
-        problem = self._problem(X, targets, 0.0)
+        problem = self._problem(X, targets, weights)
         problem = problem.with_strength(self._strength(problem, terms))
         if self.method == "auto" and self.method_.family == "gradient":
             (steps, last), mechanism = split_bill(terms, (1 - CHECK_SHARE, Gaussian), (CHECK_SHARE, Gaussian))
@@ -345,7 +330,7 @@ class ConvexModel(LinearModel):
         self.regularization_ = strength / problem.size
         return release
 
-    def _additive(self, X: Array, targets: Array, target: Target, shape: Shape) -> Release:
+    def _additive(self, X: Array, targets: Array, weights: Array | float, target: Target, shape: Shape) -> Release:
         """Distribution functions for a tenth of mu^2, then full-batch steps on their cosines for the rest."""
         share = self._cosine_share(shape, self.categorical)
         terms = self._terms(X, target)
@@ -353,7 +338,7 @@ class ConvexModel(LinearModel):
         (first, second, third), mechanism = split_bill(terms, *parts)
         self.design_ = self._cosine_design(X, shape, self.categorical, terms, first)
         self.method_ = shape.additive(self._loss(), self.design_.largest)
-        problem = self._problem(X, targets, 0.0)
+        problem = self._problem(X, targets, weights)
         problem = problem.with_strength(self._strength(problem, terms))
         release = self._released_by_steps(problem, terms, second, third)
         self.regularization_ = problem.strength / problem.size
@@ -362,10 +347,9 @@ class ConvexModel(LinearModel):
     def _released_by_steps(self, problem: Problem, terms: Terms, steps: float, check: float) -> Release:
         """Noisy steps, and the lead of what they found over the constant answer, at these noise multipliers."""
         release = self.method_.release(problem, terms.with_mu(terms.relation.sensitivity / steps))
-        targets = problem.targets if problem.targets.ndim == 1 else problem.targets[:, 0]
         measured = lead_of_numbers if self._kind() == NUMBERS else lead_of_classes
         scores, size = problem.features @ release.theta, problem.size
-        self.lead_ = measured(scores, targets, terms, multiplier=check, size=size)
+        self.lead_ = measured(scores, problem.targets, terms, multiplier=check, size=size)
         if self.lead_.near:
             self._near = f"is {{}}: lead {self.lead_.value:.3g} for each record, noise {self.lead_.noise:.2g}"
         if self.lead_.value < 0 and self._kind() == NUMBERS and problem.constant:
@@ -401,8 +385,7 @@ class ConvexModel(LinearModel):
 
     def _family(self, shape: Shape) -> str:
         """What "auto" means on the rows as they are."""
-        asked = self.variant is not None or "prior_norm" in self._set()
-        return "objective" if asked else shape.method()
+        return "objective" if "prior_norm" in self._set() else shape.method()
 
     def _kind(self) -> str:
         """The kind of answers, by which the rule of "auto" goes."""
@@ -425,18 +408,17 @@ class ConvexModel(LinearModel):
     def _unread(self) -> tuple[str, ...]:
         more = ("prior_norm",) if self.regularization != "auto" else ()
         more += () if self._weighted else ("weight_bound",)
-        return (*super()._unread(), *more, *(("variant",) if isinstance(self.method, Method) else ()))
+        return (*super()._unread(), *more)
 
     def _unread_by(self, method: Method) -> tuple[str, ...]:
         """Parameters that `method` does not read."""
         prior = () if method.reads_prior_norm else ("prior_norm",)
         return (*prior, *(() if method.any_size else ("public_size",)))
 
-    def _problem(self, X: Array, targets: Array, strength: float) -> Problem:
+    def _problem(self, X: Array, targets: Array, weights: Array | float = 1.0) -> Problem:
         features, intercept = self.design_.features(X), bool(self.design_.intercept_scale)
         size, norm = self.public_size, 1 / self.design_.reach
-        loss = self._loss() if targets.ndim == 1 else Weighted(self._loss())
-        return Problem(features, targets, loss, strength, intercept, public_size=size, private_norm=norm)
+        return Problem(features, targets, self._loss(), 0.0, intercept, size, norm, weights)
 
     @abstractmethod
     def _loss(self) -> Loss:

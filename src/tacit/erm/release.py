@@ -20,7 +20,7 @@ from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturba
 from tacit.noise import SecureStream, Stream, rounded_gaussian, rounded_radial
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import Curve, Epsilon, GaussianCurve, Mu, Target, TradeOff
+from tacit.tradeoff import Curve, Epsilon, Mu, Target, TradeOff
 
 Array = np.ndarray
 
@@ -110,25 +110,15 @@ class Terms:
         object.__setattr__(part, "_after", self._after)
         return part
 
-    def release(
-        self,
-        theta: Array,
-        mechanism: Mechanism,
-        facts: Mapping[str, float],
-        *,
-        relation: Relation | None = None,
-        local_mu: float | None = None,
-    ) -> Release:
+    def release(self, theta: Array, mechanism: Mechanism, facts: Mapping[str, float]) -> Release:
         """`Release` of theta under these terms, with the strongest standing that they allow.
 
         Args:
             theta: (p, k), the released parameters.
             mechanism: what was charged for them.
             facts: public numbers.
-            relation: of the guarantee; `certified` by default.
-            local_mu: mu of a record's own message, where records were perturbed.
         """
-        return Release(theta, mechanism, relation or self.certified, self.standing, local_mu=local_mu, facts=facts)
+        return Release(theta, mechanism, self.certified, self.standing, facts)
 
     def gaussian(self, *, steps: int = 1) -> float:
         """The smallest noise multiplier of `steps` Gaussian releases that meets the target."""
@@ -155,7 +145,6 @@ class Release:
         mechanism: what was written into the ledger for it.
         relation: of `guarantee`.
         standing: of `guarantee`.
-        local_mu: mu of a record's own perturbed message under replace-one; None where rows stay with the curator.
         facts: noise scale, steps, sensitivity and other public numbers, for tables.
 
     Example:
@@ -168,7 +157,6 @@ class Release:
     mechanism: Mechanism
     relation: Relation
     standing: Standing
-    local_mu: float | None = None
     facts: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -176,30 +164,15 @@ class Release:
         """Central guarantee: of one record, against whoever sees theta."""
         return guarantee_of(self.mechanism, self.relation, self.standing)
 
-    @property
-    def local_guarantee(self) -> TradeOff | None:
-        """Local guarantee: of one record, against whoever sees the message that it sent."""
-        if self.local_mu is None:
-            return None
-        return gaussian_trade_off(self.local_mu, Relation.REPLACE_ONE, self.standing)
-
     def summary(self, delta: float) -> str:
-        """Central and local epsilon at `delta`, each with its standing, and their exchange rate."""
-        parts = {"central": self.guarantee, "local": self.local_guarantee}
-        lines = [
-            f"{name:15s}epsilon {float(part.epsilon(delta)):.4g} at delta {delta:g}, {part.relation.value}, "
-            f"{part.standing.value}"
-            for name, part in parts.items()
-            if part is not None
-        ]
-        if self.local_guarantee is not None:
-            lines.append(f"exchange rate  local mu = {self.exchange_rate:.4g} x central mu")
-        return "\n".join(lines)
+        """Central epsilon at `delta` with its standing."""
+        return stated("central", self.guarantee, delta)
 
-    @property
-    def exchange_rate(self) -> float:
-        """Local mu over central mu; NaN where rows stay with the curator."""
-        return math.nan if self.local_mu is None else self.local_mu / float(self.guarantee.mu())
+
+def stated(name: str, part: TradeOff, delta: float) -> str:
+    """Epsilon of the guarantee called `name` at `delta`, with its relation and standing."""
+    epsilon = f"epsilon {float(part.epsilon(delta)):.4g} at delta {delta:g}"
+    return f"{name:15s}{epsilon}, {part.relation.value}, {part.standing.value}"
 
 
 def certified(relation: Relation, *, sized: bool) -> Relation:
@@ -257,17 +230,12 @@ class ResponseCurve(Curve):
         return super().mu(slack) if self._delta else 2 * float(ndtri(1 / (1 + math.exp(-self._epsilon))))
 
 
-def gaussian_trade_off(mu: float, relation: Relation, standing: Standing) -> TradeOff:
-    """The trade-off of a Gaussian mechanism of `mu`."""
-    return TradeOff(GaussianCurve(mu), standing, relation, "gaussian", floor=GaussianCurve(mu))
-
-
 class Method(ABC):
     """One way to minimise an empirical risk privately; its fields are its public settings.
 
     Attributes:
-        family: "input", "objective", "output" or "gradient".
-        name: of the variant.
+        family: "objective" or "gradient"; "input" or "output" of methods in `tacit_papers.input_perturbation`.
+        name: of the method in its family.
         standing: of its guarantee when noise comes from the secure stream.
         pure: whether it meets targets of delta 0.
         any_size: whether its proof holds whatever the number of records is beside a declared `Problem.size`.
@@ -276,8 +244,8 @@ class Method(ABC):
 
     Example:
         >>> from tacit.erm import METHODS
-        >>> sorted(METHODS["output"])
-        ['chaudhuri', 'gaussian']
+        >>> METHODS["objective"]().pure
+        False
     """
 
     family: ClassVar[str]
@@ -342,7 +310,7 @@ def lipschitz(problem: Problem, method: str) -> float:
     if not np.isfinite(bound):
         raise InvalidInput(
             f"loss must have bounded gradients for {method}; got {problem.loss}. "
-            "Give residual_bound, or use method='input', variant='aggregate'."
+            "Give residual_bound, or use method=Aggregate() of tacit_papers.input_perturbation."
         )
     return bound * (1 + NORM_SLACK)
 

@@ -35,22 +35,21 @@ def finite_records(features: Array, targets: Array) -> tuple[Array, Array]:
 
     Args:
         features: (n, p).
-        targets: (n,), or (n, 2) with weights beside them.
+        targets: (n,).
 
     Raises:
         InvalidInput: the shapes do not fit together.
     """
     features, targets = np.asarray(features), np.asarray(targets)
-    if features.ndim != 2 or targets.shape not in (features.shape[:1], (len(features), 2)):
+    if features.ndim != 2 or targets.shape != features.shape[:1]:
         shapes = f"{features.shape} and {targets.shape}"
-        raise check.fail("features and targets", "of shapes (n, p) and (n,) or (n, 2)", shapes)
+        raise check.fail("features and targets", "of shapes (n, p) and (n,)", shapes)
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("ij,ij->i", features, features)
-        fine = np.isfinite(squares) & np.isfinite(targets).all(axis=tuple(range(1, targets.ndim)))
+        fine = np.isfinite(squares) & np.isfinite(targets)
     if fine.all():
         return features, targets
-    kept = fine.reshape(-1, *[1] * (targets.ndim - 1))
-    return np.where(fine[:, None], features, 0.0), np.where(kept, targets, np.zeros((), targets.dtype))
+    return np.where(fine[:, None], features, 0.0), np.where(fine, targets, np.zeros((), targets.dtype))
 
 
 def are_unit_rows(features: Array) -> bool:
@@ -88,24 +87,33 @@ _RESIDUAL = 1e-5
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """F(theta) = sum_i l(theta^T x_i, y_i) + (strength / 2) ||theta||^2, theta of shape (p, k).
+    """F(theta) = sum_i w_i l(theta^T x_i, y_i) + (strength / 2) ||theta||^2, theta of shape (p, k), w_i in [0, 1].
 
     A sum, so that adding, removing or zeroing one record changes one term: its gradient by at most `lipschitz`, and
     by twice that when the record is replaced. `strength` = size * regularization and size are public constants.
 
     Records with values that are not finite become blank (`finite_records`).
 
+    Every constant of l holds for w l. Proof. One record's gradient is x (w dl/ds)^T. With dl/ds in the hull of 0 and
+    v_1, .., v_m and w in [0, 1] so is w dl/ds = w dl/ds + (1 - w) 0: the corners are those of l, and the norm is at most
+    w G <= G = `lipschitz`. So one record moves the gradient of F by at most G, or 2 G if it is replaced, and a strongly
+    convex minimiser by G / strength, whatever its weight. The Hessian w h lies in [0, h] for h of l, so its eigenvalues
+    are at most `smoothness`; and since log det is monotone on positive definite matrices, log det(H + w h + strength I)
+    is at most what l adds. w depends on the record alone, so neighbouring data sets stay neighbours.
+
     Attributes:
         features: float64 (n, p), every row of norm at most 1 (enforced by `Design`; what rests on it checks it).
-        targets: (n,), of the loss's alphabet; (n, 2) with weights for a `Weighted` one.
+        targets: (n,), of the loss's alphabet.
         loss: see `losses`.
         strength: >= 0; F is strength-strongly convex.
         constant: whether the last column is the intercept's public constant, which no noise needs to hide.
         private_norm: bound on the norm of a row's `private_columns`, in (0, 1]; below 1 with an intercept's constant.
         public_size: declared size from which steps, rates and strengths derive in place of n; see `size`.
+        weights: w, (n,), or one number for all records.
 
     Raises:
-        InvalidInput: a target is outside the loss's alphabet, for which its constants are not proven.
+        InvalidInput: a target is outside the loss's alphabet, for which its constants are not proven, or a weight is
+            outside [0, 1].
     """
 
     features: Array
@@ -115,17 +123,22 @@ class Problem:
     constant: bool = False
     public_size: int | None = None
     private_norm: float = 1.0
+    weights: Array | float = 1.0
 
     def __post_init__(self) -> None:
         features, targets = finite_records(self.features, self.targets)
         if not self.loss.accepts(targets).all():
             hint = "Map the labels by declared classes."
             raise check.fail("targets", f"{self.loss.alphabet} for {type(self.loss).__name__}", "others", hint)
+        weights = np.asarray(self.weights, dtype=np.float64)
+        if weights.shape not in ((), features.shape[:1]) or not ((weights >= 0) & (weights <= 1)).all():
+            raise check.fail("weights", "one in [0, 1] for each record", "others")
         if len(features) > self.most_records:
             rule = f"at least 1/{MOST_RECORDS} of the number of records, as rounding errors are bounded by it"
             raise check.fail("public_size", rule, self.public_size)
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "targets", targets)
+        object.__setattr__(self, "weights", weights)
 
     @property
     def private_columns(self) -> int:
@@ -171,8 +184,8 @@ class Problem:
 
     def value(self, theta: Array) -> float:
         """Objective F(theta)."""
-        risk = self.loss.values(self.features @ theta, self.targets).sum()
-        return float(risk + self.strength / 2 * (theta**2).sum())
+        risk = self.weights * self.loss.values(self.features @ theta, self.targets)
+        return float(risk.sum() + self.strength / 2 * (theta**2).sum())
 
     def gradient(self, theta: Array) -> Array:
         """The gradient of F, (p, k)."""
@@ -180,12 +193,19 @@ class Problem:
 
     def gradient_at(self, scores: Array, theta: Array) -> Array:
         """The gradient of F, (p, k), where the scores (n, k) of theta are known already."""
-        return blocked_sum(self.features, self.loss.slopes(scores, self.targets)) + self.strength * theta
+        return blocked_sum(self.features, self.slopes(scores)) + self.strength * theta
+
+    def slopes(self, scores: Array) -> Array:
+        """Derivatives of each record's term in its scores, (n, k)."""
+        return self.loss.slopes(scores, self.targets) * np.reshape(self.weights, (-1, 1))
+
+    def curvatures(self, scores: Array) -> Array:
+        """Second derivatives of each record's term in its scores, (n, k, k)."""
+        return self.loss.curvatures(scores, self.targets) * np.reshape(self.weights, (-1, 1, 1))
 
     def contributions(self, theta: Array) -> Array:
         """Per-sample gradients of the loss, (n, p, k), for checks by brute force."""
-        slopes = self.loss.slopes(self.features @ theta, self.targets)
-        return self.features[:, :, None] * slopes[:, None, :]
+        return self.features[:, :, None] * self.slopes(self.features @ theta)[:, None, :]
 
 
 def blocked_sum(features: Array, slopes: Array) -> Array:
@@ -268,7 +288,7 @@ def _length(problem: Problem, tilt: Array, theta: Array, scores: Array, step: Ar
     curve = problem.strength * float((step**2).sum())
 
     def slope(length: float) -> float:
-        slopes = problem.loss.slopes(scores + length * along, problem.targets)
+        slopes = problem.slopes(scores + length * along)
         return float((slopes * along).sum()) + inner + length * curve
 
     goal = 0.5 * abs(slope(0.0))
@@ -287,7 +307,7 @@ def _length(problem: Problem, tilt: Array, theta: Array, scores: Array, step: Ar
 
 def _newton(problem: Problem, scores: Array, gradient: Array) -> Array:
     """Newton step H^{-1} gradient."""
-    curvatures = problem.loss.curvatures(scores, problem.targets)
+    curvatures = problem.curvatures(scores)
     if problem.dimension > _DENSE:
         return _conjugate(problem, curvatures, gradient)
     from scipy.linalg import cho_factor, cho_solve

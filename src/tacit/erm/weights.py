@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,99 +15,17 @@ import numpy as np
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.data.files import bad_cells
-from tacit.erm.losses import Loss, Softmax
 from tacit.errors import PrivacyWarning
 from tacit.standing import Standing
 
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
-class Weighted(Loss):
-    """w l(s, y) for targets (y, w) with w in [0, 1]: every constant of l holds for it.
-
-    Proof. One record's gradient is x (w dl/ds)^T. With dl/ds in conv{0, v_1, .., v_m} and w in [0, 1] so is w dl/ds =
-    w dl/ds + (1 - w) 0: the corners are those of l, and the norm is at most w G <= G = `lipschitz`. So one record moves
-    the gradient of F by at most G, or 2 G if it is replaced, and a strongly convex minimiser by G / strength, whatever
-    its weight. The Hessian w h lies in [0, h] for h of l, so its eigenvalues are at most `smoothness`; and since
-    log det is monotone on positive definite matrices, log det(H + w h + strength I) is at most what l adds. w depends
-    on the record alone, so neighbouring data sets stay neighbours.
-
-    Args:
-        loss: l, unweighted.
-
-    Example:
-        >>> from tacit.erm.losses import Logistic
-        >>> Weighted(Logistic(0.5)).lipschitz
-        0.5
-    """
-
-    loss: Loss
-
-    @property
-    def outputs(self) -> int:
-        """K, the number of scores."""
-        return self.loss.outputs
-
-    @property
-    def lipschitz(self) -> float:
-        """That of the unweighted loss, reached at w = 1."""
-        return self.loss.lipschitz
-
-    @property
-    def smoothness(self) -> float:
-        """That of the unweighted loss, reached at w = 1."""
-        return self.loss.smoothness
-
-    @property
-    def corners(self) -> int:
-        """Those of the unweighted loss: 0 is in their hull."""
-        return self.loss.corners
-
-    def log_volume(self, strength: float) -> float:
-        """That of the unweighted loss, reached at w = 1."""
-        return self.loss.log_volume(strength)
-
-    @property
-    def alphabet(self) -> str:
-        """The targets of `accepts`, in words."""
-        return f"{self.loss.alphabet}, each with a weight in [0, 1],"
-
-    def accepts(self, targets: Array) -> Array:
-        """Which rows of (n, 2) are a target of the unweighted loss and a weight in [0, 1]."""
-        answers, weights = targets[:, 0], targets[:, 1]
-        whole = np.ones(len(targets), dtype=bool)
-        if isinstance(self.loss, Softmax):
-            answers, whole = answers.astype(np.int64), answers == np.floor(answers)
-        return self.loss.accepts(answers) & whole & (weights >= 0) & (weights <= 1)
-
-    def values(self, scores: Array, targets: Array) -> Array:
-        """Losses, (n,)."""
-        return targets[:, 1] * self.loss.values(scores, self._answers(targets))
-
-    def slopes(self, scores: Array, targets: Array) -> Array:
-        """Derivatives dl/ds, (n, k)."""
-        return targets[:, 1, None] * self.loss.slopes(scores, self._answers(targets))
-
-    def curvatures(self, scores: Array, targets: Array) -> Array:
-        """Second derivatives d2l/ds2, (n, k, k)."""
-        return targets[:, 1, None, None] * self.loss.curvatures(scores, self._answers(targets))
-
-    def _answers(self, targets: Array) -> Array:
-        answers = targets[:, 0]
-        return answers.astype(np.int64) if isinstance(self.loss, Softmax) else answers
-
-
-def with_weights(targets: Array, weights: Array) -> Array:
-    """Targets of `Weighted`, float64 (n, 2): `targets` (n,) beside `weights` (n,)."""
-    return np.column_stack([targets.astype(np.float64), weights])
-
-
 def record_shares(sample_weight: Any, records: int, weight_bound: float) -> Array:
-    """min(w, weight_bound) / weight_bound of each record, in [0, 1]; ones without weights.
+    """min(w, weight_bound) / weight_bound of each record, in [0, 1].
 
     Args:
-        sample_weight: (records,), finite and >= 0; None for equal weights.
+        sample_weight: (records,), finite and >= 0.
         records: n.
         weight_bound: > 0, public.
 
@@ -116,8 +33,6 @@ def record_shares(sample_weight: Any, records: int, weight_bound: float) -> Arra
         InvalidInput: a rule above is broken; rows are named, values are not.
     """
     bound = check.positive("weight_bound", weight_bound)
-    if sample_weight is None:
-        return np.ones(records)
     with check.reading("sample_weight", "one number for each row of X"):
         weights = np.asarray(sample_weight, dtype=np.float64)
     if weights.shape != (records,):

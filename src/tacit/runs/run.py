@@ -164,7 +164,7 @@ def train_by(
     method.check(job)
     if not method.takes_weights() and (config.class_weights or dataset.weights is not None):
         hint = "It would train without the weights."
-        raise check.fail("method", "gradient, objective or output for weighted records or classes", config.method, hint)
+        raise check.fail("method", "gradient or objective for weighted records or classes", config.method, hint)
     held_out.check_declared(config)
     # What no reader of the run would take.
     check_texts("the configuration", config.settings())

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from tacit import check
 from tacit.data.declarations import Declarations
@@ -242,44 +242,16 @@ class GradientSettings:
 
 
 @dataclass(frozen=True)
-class PerturbationSettings:
-    """A section of `tacit.erm`: [input], [objective] or [output].
+class ObjectiveSettings:
+    """The [objective] section: noise in the function that is minimised.
 
     Attributes:
-        family: which of the three.
-        variant: A name of tacit.erm.METHODS for this method; its proven default if left out.
         regularization: lambda >= 0; by default from n, the width and the target.
         norm_bound: Public bound on a row's norm; by default what the bounds allow.
     """
 
-    family: ClassVar[str]
-    variant: str | None = None
     regularization: float | None = None
     norm_bound: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.variant is not None:
-            from tacit.erm import METHODS
-
-            check.choice("variant", self.variant, METHODS[self.family])
-
-
-class InputSettings(PerturbationSettings):
-    """The [input] section: noise on the records themselves."""
-
-    family = "input"
-
-
-class ObjectiveSettings(PerturbationSettings):
-    """The [objective] section: noise in the function that is minimised."""
-
-    family = "objective"
-
-
-class OutputSettings(PerturbationSettings):
-    """The [output] section: noise on the minimiser."""
-
-    family = "output"
 
 
 @dataclass(frozen=True)
@@ -413,9 +385,7 @@ class StatementSettings:
 METHOD_SETTINGS: dict[str, type] = {
     "auto": GradientSettings,
     "gradient": GradientSettings,
-    "input": InputSettings,
     "objective": ObjectiveSettings,
-    "output": OutputSettings,
     "ticket": TicketSettings,
     "trees": TreesSettings,
     "vi": VariationalSettings,

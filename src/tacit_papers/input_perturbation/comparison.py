@@ -15,28 +15,24 @@ from typing import Any
 import numpy as np
 
 from tacit.data import Dataset
-from tacit.erm import (
-    Aggregate,
-    DPLogisticRegression,
-    GaussianOutput,
-    GradientDescent,
-    Method,
-    ObjectiveGaussian,
-    OutputPerturbation,
-    PureObjective,
-)
+from tacit.erm import DPLogisticRegression, GradientDescent, Method, ObjectiveGaussian, PureObjective
 from tacit.erm.base import LARGEST_DELTA, default_delta
 from tacit.erm.design import Design, declared_bounds
 from tacit.erm.losses import Logistic, Softmax
-from tacit.erm.methods import FAMILIES
 from tacit.erm.solver import Problem, minimise
 from tacit.errors import LeakWarning
 from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
 from tacit_papers.drawing import Panel, panels_svg
 from tacit_papers.input_perturbation.counter_examples import KEY
-from tacit_papers.input_perturbation.descent_methods import GradientDescentOutput, NoisySGD, Svrg
-from tacit_papers.input_perturbation.input_methods import Fukuchi, Local, PaperInput, Shuffled
+from tacit_papers.input_perturbation.descent_methods import (
+    GaussianOutput,
+    GradientDescentOutput,
+    NoisySGD,
+    OutputPerturbation,
+    Svrg,
+)
+from tacit_papers.input_perturbation.input_methods import Aggregate, Fukuchi, Local, PaperInput, Shuffled
 from tacit_papers.input_perturbation.objective_methods import (
     ApproximateMinima,
     ChaudhuriObjective,
@@ -57,13 +53,14 @@ from tacit_papers.input_perturbation.tables import (
 from tacit_papers.input_perturbation.theory import NUMBERS
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+_FAMILIES = ("input", "objective", "output", "gradient")
 _METHODS: tuple[type[Method], ...] = (
     *(Aggregate, Local, Shuffled, Fukuchi, PaperInput),
     *(ObjectiveGaussian, PureObjective, ChaudhuriObjective, KiferPureObjective, KiferObjective, ApproximateMinima),
     *(GaussianOutput, OutputPerturbation, GradientDescentOutput),
     *(GradientDescent, NoisySGD, Svrg),
 )
-METHODS = {family: {kind.name: kind for kind in _METHODS if kind.family == family} for family in FAMILIES}
+METHODS = {family: {kind.name: kind for kind in _METHODS if kind.family == family} for family in _FAMILIES}
 """The library's methods and the published ones, by family and name."""
 # Methods whose proof needs one score for each record.
 BINARY = {("objective", "chaudhuri"), ("objective", "kifer_pure"), ("objective", "kifer"), ("input", "fukuchi")}
@@ -167,7 +164,7 @@ def _fit(dataset: Dataset, kind: type[Method], epsilon: float, seed: int) -> Fit
     start = time.perf_counter()
     model.fit(dataset.x_train, dataset.y_train)
     seconds = time.perf_counter() - start
-    local, at = model.local_guarantee_, delta or LARGEST_DELTA
+    local, at = getattr(model.release_, "local_guarantee", None), delta or LARGEST_DELTA
     floor = getattr(model.release_, "floor", None)
     return Fit(
         dataset.name,

@@ -1,5 +1,6 @@
-"""Input perturbation as published.
+"""Input perturbation: on summed statistics, proven, and as published.
 
+`Aggregate` (mode A2) adds up perturbed statistics, with a local guarantee for each contributor beside the central one;
 `PaperInput` (Kang, Liu, Niu, Tong, Zhang & Wang, arXiv 2002.08570) is claimed, refuted if T is small against n;
 `Fukuchi` (Fukuchi, Tran & Sakuma 2017) sums up to objective perturbation; `Shuffled` (Feldman, McMillan & Talwar 2021)
 trusts a shuffler.
@@ -14,14 +15,15 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import check
-from tacit.erm.input import SHARES, answer_bound, moments, ridge
-from tacit.erm.release import Method, Release, Terms, gaussian_trade_off, lipschitz, local_gaussian
+from tacit.erm.input import SHARES, noisy_symmetric
+from tacit.erm.losses import HuberHinge, Logistic, Squared
+from tacit.erm.release import Method, Release, Terms, lipschitz, local_gaussian, stated
 from tacit.erm.solver import Problem, check_unit_rows, sum_rounding
-from tacit.mechanisms import Approximate, Mechanism
+from tacit.mechanisms import Approximate, Gaussian, Mechanism
 from tacit.relation import Relation
 from tacit.root_finding import bracketed_root
 from tacit.standing import Standing
-from tacit.tradeoff import TradeOff
+from tacit.tradeoff import GaussianCurve, TradeOff
 from tacit.tradeoff.gaussian import gaussian_mu
 from tacit_papers.input_perturbation.objective_methods import KiferObjective, approximate
 
@@ -69,7 +71,38 @@ def true_mu(sigma: float, records: int, relation: Relation = Relation.REPLACE_ON
 
 
 @dataclass(frozen=True, eq=False)
-class ClaimedRelease(Release):
+class LocalRelease(Release):
+    """A release from records that were perturbed themselves, or of sums of their perturbed statistics.
+
+    Attributes:
+        local_mu: mu of a record's own perturbed message under replace-one.
+    """
+
+    local_mu: float = math.inf
+
+    @property
+    def local_guarantee(self) -> TradeOff:
+        """Local guarantee: of one record, against whoever sees the message that it sent."""
+        return gaussian_trade_off(self.local_mu, Relation.REPLACE_ONE, self.standing)
+
+    @property
+    def exchange_rate(self) -> float:
+        """Local mu over central mu; sqrt(n) for aggregated statistics of n contributors."""
+        return self.local_mu / float(self.guarantee.mu())
+
+    def summary(self, delta: float) -> str:
+        """Central and local epsilon at `delta`, each with its standing, and their exchange rate."""
+        local = stated("local", self.local_guarantee, delta)
+        return f"{super().summary(delta)}\n{local}\nexchange rate  local mu = {self.exchange_rate:.4g} x central mu"
+
+
+def gaussian_trade_off(mu: float, relation: Relation, standing: Standing) -> TradeOff:
+    """The trade-off of a Gaussian mechanism of `mu`."""
+    return TradeOff(GaussianCurve(mu), standing, relation, "gaussian", floor=GaussianCurve(mu))
+
+
+@dataclass(frozen=True, eq=False)
+class ClaimedRelease(LocalRelease):
     """A release whose local guarantee is at most claimed, since a message covers only a part of its record.
 
     Attributes:
@@ -79,10 +112,10 @@ class ClaimedRelease(Release):
     floor_mu: float | None = None
 
     @property
-    def local_guarantee(self) -> TradeOff | None:
+    def local_guarantee(self) -> TradeOff:
         """Local guarantee, of the part of the record that is covered."""
         found = super().local_guarantee
-        return found and replace(found, standing=Standing.weakest(found.standing, Standing.CLAIMED))
+        return replace(found, standing=Standing.weakest(found.standing, Standing.CLAIMED))
 
     @property
     def floor(self) -> TradeOff | None:
@@ -197,7 +230,7 @@ def claimed_release(
     """
     facts = {"noise_std": sigma, "steps": steps}
     floor, standing = true_mu(sigma, records, terms.relation), Standing.CLAIMED
-    return ClaimedRelease(theta, mechanism, terms.certified, standing, 2 / sigma, facts, floor_mu=floor)
+    return ClaimedRelease(theta, mechanism, terms.certified, standing, facts, 2 / sigma, floor)
 
 
 def perturbed_rows(problem: Problem, terms: Terms, std: float) -> np.ndarray:
@@ -205,6 +238,123 @@ def perturbed_rows(problem: Problem, terms: Terms, std: float) -> np.ndarray:
     rows, private = problem.features.copy(), problem.private_columns
     rows[:, :private] = terms.noisy(rows[:, :private], std=std, rounding=sum_rounding(1))
     return rows
+
+
+def moments(problem: Problem) -> tuple[float, np.ndarray]:
+    """Curvature h and answers (n, k) of the quadratic approximation of the loss: h theta^T H theta / 2 - g theta.
+
+    H = sum x x^T, g = sum x answer^T. Squared loss: h = 1, answer = y, exact for |y| <= 1. Logistic loss:
+    log 2 - m / 2 + m^2 / 8, its expansion at 0, so h = 1/4 and answer = +-1/2. Softmax likewise: h = 1/k and answer
+    e_y - 1/k (the expansion's curvature is at most that of h I on the scores). Huber hinge: h = 1, answer = +-1.
+    """
+    loss, y = problem.loss, problem.targets
+    if isinstance(loss, Squared):
+        return 1.0, np.clip(y, -1.0, 1.0)[:, None]
+    if isinstance(loss, Logistic):
+        return 0.25, (y - 0.5)[:, None]
+    if isinstance(loss, HuberHinge):
+        return 1.0, (2.0 * y - 1.0)[:, None]
+    return 1 / loss.outputs, np.eye(loss.outputs)[y] - 1 / loss.outputs
+
+
+def answer_bound(problem: Problem) -> float:
+    """Bound on the norm of one record's answer in `moments`."""
+    loss = problem.loss
+    if isinstance(loss, Squared | HuberHinge):
+        return 1.0
+    return 0.5 if isinstance(loss, Logistic) else math.sqrt(1 - 1 / loss.outputs)
+
+
+def ridge(problem: Problem, curvature: float, second: np.ndarray, first: np.ndarray, floor: float) -> np.ndarray:
+    """Ridge solution (h H + strength I)^{-1} g after raising H's eigenvalues to 0 and the strength to `floor`.
+
+    Args:
+        problem: which declares the strength.
+        curvature: h.
+        second: (p, p), noisy H; symmetrised here.
+        first: (p, k), noisy g.
+        floor: >= 0, public.
+    """
+    values, vectors = np.linalg.eigh((second + second.T) / 2)
+    lifted = curvature * np.maximum(values, 0.0) + max(problem.strength, floor)
+    return vectors @ ((vectors.T @ first) / lifted[:, None])
+
+
+@dataclass(frozen=True)
+class Aggregate(Method):
+    """A2, sufficient statistics perturbation: the trainer sees only sum_i (phi_i + w_i).
+
+    phi_i = (a svec(x x^T), c x answer^T / A), w_i ~ N(0, s^2 / n I).
+
+    ||phi_i|| <= Phi = sqrt(a^2 + c^2), so the sum is one Gaussian step, mu = Phi / s (zero-out: the record's
+    contribution is zeroed, its share of noise kept) or `replaced` / s (replace-one), whatever is computed from it. Each
+    contributor adds its own w_i before a secure sum, so against whoever sees a single message it has
+    mu_local = `replaced` sqrt(n) / s: the exchange rate between local and central is exactly sqrt(n) under replace-one.
+    theta solves the ridge equations of `moments`, with the strength lifted to the spectral norm that the noise has
+    in expectation, a public number.
+
+    Args:
+        second_share: a^2 / Phi^2 in (0, 1), how much of the budget the second moments get.
+
+    Source: sufficient statistics perturbation (Vu & Slavkovic 2009; Wang 2018), distributed; derived here.
+
+    Example:
+        >>> Aggregate(second_share=0.3).second_share
+        0.3
+    """
+
+    family: ClassVar[str] = "input"
+    reads_loss: ClassVar[bool] = False
+    name: ClassVar[str] = "aggregate"
+    second_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        check.probability("second_share", self.second_share, open_low=True, open_high=True)
+
+    def release(self, problem: Problem, terms: Terms) -> Release:
+        """Release the ridge solution of the noisy sums."""
+        check_unit_rows(problem.features)
+        n, width = problem.records, problem.shape[0]
+        step = Gaussian(terms.gaussian())
+        # Accountants take a replaced record to move the sum by 2; it moves it by `replaced`.
+        moved = self.replaced / 2 if terms.relation is Relation.REPLACE_ONE else 1.0
+        std = step.noise_multiplier * moved
+        terms.ledger.assume(SHARES)
+        terms.charge(step, "sum of perturbed statistics", exact=True)
+        second, first = self.statistics(problem, terms, std)
+        curvature, _ = moments(problem)
+        floor = curvature * math.sqrt(2 * width) * std / math.sqrt(self.second_share)
+        facts = {"noise_std": std, "local_noise_std": std / math.sqrt(n), "strength": max(problem.strength, floor)}
+        theta = ridge(problem, curvature, second, first, floor)
+        local_mu = self.replaced * math.sqrt(n) / std
+        return LocalRelease(theta, step, terms.certified, terms.standing, facts, local_mu)
+
+    @property
+    def replaced(self) -> float:
+        """Sensitivity under replace-one in units of Phi: sqrt(2 + c^4 / (2 a^2)), or 2 c where c^2 > 2 a^2; below 2.
+
+        With u = <x, x'>, ||phi - phi'||^2 <= a^2 (|x|^4 + |x'|^4 - 2 u^2) + c^2 (|x|^2 + |x'|^2 + 2 |u|), answers being
+        the worst opposite ones. For a given u it grows with |x| and |x'|, so both are 1: 2 - 2 a^2 u^2 + 2 c^2 |u|,
+        which is largest at |u| = min(1, c^2 / (2 a^2)).
+        """
+        a, c = self.second_share, 1 - self.second_share
+        u = min(1.0, c / (2 * a))
+        return math.sqrt(2 - 2 * a * u**2 + 2 * c * u)
+
+    def statistics(self, problem: Problem, terms: Terms, std: float) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of x x^T and of x answer^T with the sum of the contributors' noise, in their own units.
+
+        The n shares of variance std^2 / n add up to one draw of variance std^2.
+        """
+        a, c = math.sqrt(self.second_share), math.sqrt(1 - self.second_share)
+        _, answers = moments(problem)
+        second = problem.features.T @ problem.features
+        first = problem.features.T @ answers
+        scale, rounding = std * answer_bound(problem) / c, sum_rounding(problem.most_records)
+        return (
+            noisy_symmetric(terms.stream, second, std / a * (1 + rounding)),
+            terms.noisy(first, std=scale, rounding=rounding),
+        )
 
 
 @dataclass(frozen=True)
@@ -257,7 +407,7 @@ class Local(Method):
         floor = curvature * math.sqrt(2 * problem.records * problem.shape[0]) * std**2
         theta = ridge(problem, curvature, second, first, floor)
         facts = {"noise_std": std, "strength": max(problem.strength, floor)}
-        return terms.release(theta, mechanism, facts, relation=relation, local_mu=mu)
+        return LocalRelease(theta, mechanism, relation, terms.standing, facts, mu)
 
     def messages(self, problem: Problem, terms: Terms, std: float) -> tuple[np.ndarray, np.ndarray]:
         """Perturbed rows (n, p) and perturbed tau answer / A (n, k)."""
@@ -342,4 +492,4 @@ class Fukuchi(KiferObjective):
         mu = 2 * problem.loss.lipschitz * math.sqrt(problem.records) / central.facts["noise_std"]
         share = central.facts["noise_std"] / math.sqrt(problem.records)
         facts = {**central.facts, "local_noise_std": share}
-        return ClaimedRelease(central.theta, central.mechanism, central.relation, central.standing, mu, facts)
+        return ClaimedRelease(central.theta, central.mechanism, central.relation, central.standing, facts, mu)

@@ -112,7 +112,7 @@ def optimality_gap(model: ConvexModel, x: Any, y: Any) -> float:
         y: their labels, (n,).
     """
     rows, targets = model._records(x, y, reset=False)
-    problem = model._problem(rows, targets, model.regularization_ * len(rows))
+    problem = model._problem(rows, targets).with_strength(model.regularization_ * len(rows))
     # Below a gradient norm of 1e-6 the solver would only work on rounding errors of large sums.
     tolerance = max(math.sqrt(2e-9 * problem.strength * problem.records), 1e-6)
     best = minimise(problem, tolerance=tolerance).theta

@@ -14,9 +14,7 @@ METHODS: dict[str, type[Method[Any]]] = {
     # What nothing has chosen for, such as a search, trains by DP-SGD.
     "auto": Gradient,
     "gradient": Gradient,
-    "input": Perturbation,
     "objective": Perturbation,
-    "output": Perturbation,
     "ticket": TicketMethod,
     "trees": Trees,
     "vi": Variational,

@@ -1,4 +1,4 @@
-"""Input, objective and output perturbation of logistic regression, by the estimators of `tacit.erm`."""
+"""Objective perturbation of logistic regression, by the estimators of `tacit.erm`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacit import check
 from tacit.data import Dataset
 from tacit.erm import DPLogisticRegression
 from tacit.runs.methods.base import Job, OneRelease, Predict, Released, Trained, outputs_of
-from tacit.runs.settings import PerturbationSettings
+from tacit.runs.settings import ObjectiveSettings
 
 
 class LinearScores(Released):
@@ -36,14 +36,14 @@ class LinearScores(Released):
         return torch.cat([down, up], dim=1) / (up + down)
 
 
-class Perturbation(OneRelease[PerturbationSettings]):
+class Perturbation(OneRelease[ObjectiveSettings]):
     """One release of a convex model; of the training loop's settings only epsilon, delta and relation are used."""
 
     kind: ClassVar[type[Released]] = LinearScores
 
     def takes_weights(self) -> bool:
-        """True but for input perturbation, which releases records or their sums."""
-        return self.settings.family != "input"
+        """True: a weight is a share of the record's loss."""
+        return True
 
     def refusal(self, dataset: Dataset) -> str:
         """What it takes where that is not classes and numbers."""
@@ -58,19 +58,12 @@ class Perturbation(OneRelease[PerturbationSettings]):
         slope_bound = np.array([estimator.slope_bound])
         arrays = {"coef": estimator.coef_, "intercept": estimator.intercept_, "slope_bound": slope_bound}
         model = LinearScores(**{name: torch.from_numpy(each) for name, each in arrays.items()})
-        local = estimator.local_guarantee_
-        found = None if local is None else local.epsilon(job.config.delta)
         return self.kept(
             job,
             model,
             model=f"logistic regression, {model.coef.numel() + model.intercept.numel():,} parameters",
-            algorithm=f"{estimator.method_.family} perturbation, {estimator.method_.name}",
-            settings={
-                "regularization": float(estimator.regularization_),
-                "delta": job.config.delta,
-                "local epsilon": None if found is None else f"{float(found):.4g} ({found.standing.value})",
-                "local mu over central mu": estimator.exchange_rate_,
-            },
+            algorithm=f"objective perturbation, {estimator.method_.name}",
+            settings={"regularization": float(estimator.regularization_), "delta": job.config.delta},
         )
 
     def untrained(self, job: Job) -> Trained:
@@ -81,7 +74,7 @@ class Perturbation(OneRelease[PerturbationSettings]):
             job,
             LinearScores(**{name: each.double() for name, each in zeros.items()}),
             model=f"logistic regression, {outputs * (width + 1):,} parameters, all 0",
-            algorithm=f"{self.settings.family} perturbation",
+            algorithm="objective perturbation",
             settings={"delta": job.config.delta},
         )
 
@@ -95,8 +88,7 @@ class Perturbation(OneRelease[PerturbationSettings]):
 
     def _estimator(self, job: Job) -> Any:
         return DPLogisticRegression(
-            method=self.settings.family,
-            variant=self.settings.variant,
+            method="objective",
             data_bounds=tuple(_rows(end, like=job.dataset.x_train) for end in job.dataset.bounds),
             norm_bound=self.settings.norm_bound,
             regularization="auto" if self.settings.regularization is None else self.settings.regularization,
