@@ -10,15 +10,15 @@ Anytime-valid audits: the confidence holds although the auditor looks after ever
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tacit import check
 from tacit.accounting import accountant
-from tacit.attacks import Scores
+from tacit.attacks import Scores, roc
 from tacit.audit import guessed_right, one_run_curve_refutes
-from tacit.audit.bounds import best_threshold, clopper_pearson, halves
+from tacit.audit.bounds import RateBound, clopper_pearson
 from tacit.audit.results import Finding
 from tacit.mechanisms import Mechanism
 from tacit.relation import Relation
@@ -365,3 +365,48 @@ def _reached(parts: tuple[Scores, Scores], delta: float, alpha: float, relation:
     members, non_members = second.count
     points = ErrorPoints(clopper_pearson(alarms, non_members, alpha / 2), clopper_pearson(misses, members, alpha / 2))
     return TradeOff(points, Standing.MEASURED, relation, first.attack, confidence=1 - alpha)
+
+
+def epsilon_at_rates(fpr: np.ndarray, fnr: np.ndarray, delta: float) -> np.ndarray:
+    """Epsilon that the error rates demonstrate: max{log((1 - delta - FNR) / FPR), log((1 - delta - FPR) / FNR), 0}."""
+    with np.errstate(divide="ignore"):
+        one = np.log(np.maximum(1 - delta - fnr, 0.0) / fpr)
+        other = np.log(np.maximum(1 - delta - fpr, 0.0) / fnr)
+    return np.maximum(np.maximum(one, other), 0.0)
+
+
+def _counts(scores: Scores, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(non-members at or above, members below) each threshold."""
+    alarms = len(scores.non_members) - np.searchsorted(np.sort(scores.non_members), thresholds, side="left")
+    return alarms, np.searchsorted(np.sort(scores.members), thresholds, side="left")
+
+
+def best_threshold(scores: Scores, bound: RateBound, delta: float, alpha: float) -> float:
+    """The threshold of the largest epsilon bound at `delta` on these records, ties by the largest advantage.
+
+    Args:
+        scores: of the records that choose.
+        bound: on each rate.
+        delta: in [0, 1].
+        alpha: failure probability, in (0, 1).
+    """
+    fpr, tpr, thresholds = roc(scores)
+    false_alarms, misses = _counts(scores, thresholds)
+    members, non_members = scores.count
+    fpr_high, fnr_high = bound(false_alarms, non_members, alpha / 2), bound(misses, members, alpha / 2)
+    epsilon = epsilon_at_rates(fpr_high, fnr_high, delta)
+    best = max(range(len(thresholds)), key=lambda i: (epsilon[i], tpr[i] - fpr[i]))
+    return float(thresholds[best])
+
+
+def halves(scores: Scores, draw: np.random.Generator) -> tuple[Scores, Scores]:
+    """A random half of the members and non-members each, and the rest; the draw need not be secret.
+
+    Raises `InvalidInput` unless there are two of each.
+    """
+    if min(scores.count) < 2:
+        raise check.fail("scores", "of two members and two non-members at least to split", scores.count)
+    members, non_members = draw.permutation(scores.members), draw.permutation(scores.non_members)
+    m, n = len(members) // 2, len(non_members) // 2
+    first = replace(scores, members=members[:m], non_members=non_members[:n])
+    return first, replace(scores, members=members[m:], non_members=non_members[n:])

@@ -15,9 +15,9 @@ from tacit.data.registry import source
 from tacit.errors import InvalidInput, LeakWarning, MissingData
 
 WITH_FILES = [name for name in data.names() if source(name).files]
-CODES = {"imdb", "imdb_hashed", "imdb_words", "movielens", "movielens_1m"}
+CODES = {"imdb", "imdb_words", "movielens", "movielens_1m"}
 # Texts and clusters take more than five seconds.
-SLOW = {"imdb", "imdb_hashed", "imdb_words", "purchase_standin"}
+SLOW = {"imdb", "imdb_words", "purchase_standin"}
 EVERY = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in data.names()]
 BUNDLED = [name for name in data.names() if not source(name).files]
 
@@ -138,7 +138,7 @@ def test_import_is_light():
         ("adult", "a9a", True),
         ("purchase_standin", "adult_complete", True),
         ("abalone", "abalone_over9", True),
-        ("imdb_hashed", "imdb", True),
+        ("imdb_words", "imdb", True),
         ("iris", "iris", True),
         ("iris", "digits", False),
         ("mnist", "kmnist", False),

@@ -87,7 +87,7 @@ def test_kmnist_rows_follow_the_files(tmp_path):
         ("fashion_mnist", (6000,) * 10, (1000,) * 10),
         ("har", (1226, 1073, 986, 1286, 1374, 1407), (496, 471, 420, 491, 532, 537)),
         ("cifar100_pca50", (500,) * 100, (100,) * 100),
-        pytest.param("imdb_hashed", (12500, 12500), (12500, 12500), marks=pytest.mark.slow),
+        pytest.param("imdb_words", (12500, 12500), (12500, 12500), marks=pytest.mark.slow),
     ],
 )
 def test_published_class_counts(name, train, test, obtain):

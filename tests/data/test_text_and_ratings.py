@@ -38,19 +38,11 @@ def test_the_commonest_words_get_the_lowest_numbers():
 
 
 def test_reviews_are_padded_before_and_cut_before():
-    number = {"a": 4, "b": 5}.get
-    short, long, exact = imdb.coded([["a", "x"], ["b"] + ["a"] * 300, ["b"] * 255], lambda word: number(word, 2))
+    short, long, exact = imdb.coded([["a", "x"], ["b"] + ["a"] * 300, ["b"] * 255], {"a": 4, "b": 5})
     assert list(short[-4:]) == [imdb.PADDING, imdb.START, 4, 2]
     assert not short[:-3].any()
     assert list(long) == [4] * 256
     assert list(exact) == [imdb.START] + [5] * 255
-
-
-def test_hashed_numbers_depend_on_the_word_alone():
-    numbers = [imdb.hashed(word) for word in ("film", "Film", "the")]
-    assert numbers == [imdb.hashed(word) for word in ("film", "Film", "the")]
-    assert len(set(numbers)) == 3
-    assert all(imdb.FIRST <= number < imdb.WORDS for number in numbers)
 
 
 def test_parts_and_labels_come_from_the_folders():

@@ -9,25 +9,21 @@ Estimators: from an attack's scores to bounds on its error rates that hold with 
 | name | thresholds | bound on each rate | valid when |
 |---|---|---|---|
 | `fixed` | the attack's own | Clopper-Pearson | the threshold was fixed before these records were scored |
-| `split` | best of one half, scored on the other | Clopper-Pearson | the records are exchangeable |
-| `bonferroni` | all, through ranks fixed beforehand | Clopper-Pearson, alpha divided | always |
-| `dkw` | all | Dvoretzky-Kiefer-Wolfowitz | always |
 | `band` | all | the smaller of DKW and Clopper-Pearson at fixed ranks, alpha divided | always |
 
 "Always" still assumes independent scores: see `Trials` for what that means for one trained model. Evaluating the best
-threshold on the records that chose it is the commonest error; `dkw` and `band` allow every threshold, and pay for it.
+threshold on the records that chose it is the commonest error; `band` allows every threshold, and pays for it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betainccinv
 
-from tacit import check
 from tacit.attacks import Scores, roc
 from tacit.relation import Relation
 from tacit.root_finding import TO_ZERO, bisect
@@ -142,17 +138,6 @@ def perfect_privacy(relation: Relation = Relation.ADD_REMOVE) -> TradeOff:
     return TradeOff(GaussianCurve(0.0), Standing.PROVEN, relation, "perfect privacy")
 
 
-def epsilon_at_rates(fpr: np.ndarray, fnr: np.ndarray, delta: float) -> np.ndarray:
-    """Epsilon that the error rates demonstrate: max{log((1 - delta - FNR) / FPR), log((1 - delta - FPR) / FNR), 0}."""
-    with np.errstate(divide="ignore"):
-        one = np.log(np.maximum(1 - delta - fnr, 0.0) / fpr)
-        other = np.log(np.maximum(1 - delta - fpr, 0.0) / fnr)
-    return np.maximum(np.maximum(one, other), 0.0)
-
-
-Chooser = Callable[[Scores, RateBound, float, float], tuple[Scores, np.ndarray]]
-
-
 @dataclass(frozen=True)
 class ErrorBand:
     """Bounds on both error rates, one entry for each threshold, from the highest threshold down.
@@ -178,18 +163,21 @@ class ErrorBand:
 
 @dataclass(frozen=True)
 class Estimator:
-    """Choice of thresholds and records, and the bound on each error rate there.
+    """Choice of thresholds, and the bound on each error rate there.
 
     Attributes:
         name: name of the estimator.
         bound: on each rate.
-        choose: `choose(scores, bound, delta, alpha)` returns the scores to evaluate, whose `threshold` is the point of
-            the advantage and PPV, and the thresholds at which rates are bounded.
+        own_threshold: whether rates are bounded at the attack's own threshold alone, not at every score.
     """
 
     name: str
     bound: RateBound
-    choose: Chooser
+    own_threshold: bool = False
+
+    def thresholds(self, scores: Scores) -> np.ndarray:
+        """Where rates are bounded, from the highest down."""
+        return np.array([scores.threshold]) if self.own_threshold else roc(scores)[2]
 
     def outer(self, scores: Scores, thresholds: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds on (FPR, FNR) at each threshold that hold together with probability 1 - alpha."""
@@ -213,59 +201,7 @@ def _counts(scores: Scores, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndar
     return alarms, np.searchsorted(np.sort(scores.members), thresholds, side="left")
 
 
-def _own_threshold(scores: Scores, bound: RateBound, delta: float, alpha: float) -> tuple[Scores, np.ndarray]:
-    return scores, np.array([scores.threshold])
-
-
-def _all_thresholds(scores: Scores, bound: RateBound, delta: float, alpha: float) -> tuple[Scores, np.ndarray]:
-    return scores, roc(scores)[2]
-
-
-def _best_of_half(scores: Scores, bound: RateBound, delta: float, alpha: float) -> tuple[Scores, np.ndarray]:
-    """One half, drawn with a public seed, chooses the threshold; the other is evaluated."""
-    first, second = halves(scores, np.random.default_rng(0))
-    best = best_threshold(first, bound, delta, alpha)
-    return replace(second, threshold=best), np.array([best])
-
-
-def best_threshold(scores: Scores, bound: RateBound, delta: float, alpha: float) -> float:
-    """The threshold of the largest epsilon bound at `delta` on these records, ties by the largest advantage.
-
-    Args:
-        scores: of the records that choose.
-        bound: on each rate.
-        delta: in [0, 1].
-        alpha: failure probability, in (0, 1).
-    """
-    fpr, tpr, thresholds = roc(scores)
-    false_alarms, misses = _counts(scores, thresholds)
-    members, non_members = scores.count
-    fpr_high, fnr_high = bound(false_alarms, non_members, alpha / 2), bound(misses, members, alpha / 2)
-    epsilon = epsilon_at_rates(fpr_high, fnr_high, delta)
-    best = max(range(len(thresholds)), key=lambda i: (epsilon[i], tpr[i] - fpr[i]))
-    return float(thresholds[best])
-
-
-def halves(scores: Scores, draw: np.random.Generator) -> tuple[Scores, Scores]:
-    """A random half of the members and non-members each, and the rest; the draw need not be secret.
-
-    Raises `InvalidInput` unless there are two of each.
-    """
-    if min(scores.count) < 2:
-        raise check.fail("scores", "of two members and two non-members at least to split", scores.count)
-    members, non_members = draw.permutation(scores.members), draw.permutation(scores.non_members)
-    m, n = len(members) // 2, len(non_members) // 2
-    first = replace(scores, members=members[:m], non_members=non_members[:n])
-    return first, replace(scores, members=members[m:], non_members=non_members[n:])
-
-
 ESTIMATORS: dict[str, Estimator] = {
     estimator.name: estimator
-    for estimator in (
-        Estimator("fixed", clopper_pearson, _own_threshold),
-        Estimator("split", clopper_pearson, _best_of_half),
-        Estimator("bonferroni", ranks, _all_thresholds),
-        Estimator("dkw", dkw, _all_thresholds),
-        Estimator("band", band, _all_thresholds),
-    )
+    for estimator in (Estimator("fixed", clopper_pearson, own_threshold=True), Estimator("band", band))
 }

@@ -67,10 +67,10 @@ def audit_scores(
     relation = Relation.parse(relation)
     confidence = check.confidence(confidence)
     alpha = 1 - confidence
-    evaluated, thresholds = method.choose(scores, method.bound, delta, alpha)
-    outer = ErrorPoints(*method.outer(evaluated, thresholds, alpha)).vertices()
-    at_point = method.band(evaluated, np.array([evaluated.threshold]), alpha)
-    members, non_members = evaluated.count
+    thresholds = method.thresholds(scores)
+    outer = ErrorPoints(*method.outer(scores, thresholds, alpha)).vertices()
+    at_point = method.band(scores, np.array([scores.threshold]), alpha)
+    members, non_members = scores.count
     detectable = detectable_mu(method.bound, members=members, non_members=non_members, alpha=alpha, claim=claim)
     fpr, tpr, _ = roc(scores)
     return AuditResult(
@@ -79,16 +79,16 @@ def audit_scores(
         trials=trials,
         confidence=confidence,
         delta=delta,
-        advantage=advantage(evaluated),
+        advantage=advantage(scores),
         advantage_interval=(
             float(1 - at_point.fnr_high[0] - at_point.fpr_high[0]),
             float(1 - at_point.fnr_low[0] - at_point.fpr_low[0]),
         ),
-        ppv=ppv(evaluated),
+        ppv=ppv(scores),
         tradeoff=TradeOff(outer, Standing.MEASURED, relation, scores.attack, confidence=confidence),
         fpr=fpr,
         tpr=tpr,
-        band=method.band(evaluated, thresholds, alpha),
+        band=method.band(scores, thresholds, alpha),
         members=members,
         non_members=non_members,
         detectable_mu=detectable,

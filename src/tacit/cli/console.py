@@ -130,7 +130,6 @@ COMMANDS: dict[str, dict[str, str]] = {
         "plan": "Recommend batch size, steps, rate and clip, by rule.",
         "tune": "Choose settings privately, the search included in the bill.",
         "sweep": "Train every combination of a grid; resumable.",
-        "tickets": "List saved lottery tickets.",
         "doctor": "Find layers of a model that private training refuses.",
     },
     "Account": {
@@ -158,7 +157,7 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 """Group -> command -> its line in the help. NAME is `NAME_command` or `NAME_app` of `tacit.cli.NAME` or `MODULES`."""
 MODULES = {
-    **dict.fromkeys(("card", "predict", "serve", "tickets"), "runs"),
+    **dict.fromkeys(("card", "predict", "serve"), "runs"),
     **dict.fromkeys(("check", "key"), "statement"),
     "calibrate": "account",
     "doctor": "verify",

@@ -5,8 +5,6 @@
 `tacit predict`: answers of a run's model for the rows of a file.
 
 `tacit serve`: the local workbench in the browser.
-
-`tacit tickets`: what saved tickets hold, and how selective the choice among tickets is.
 """
 
 from __future__ import annotations
@@ -217,25 +215,3 @@ def serve_command(runs: Path = Path("runs"), *, port: int = 8765, open_browser: 
     from tacit.workbench import serve
 
     serve(runs, port=port, open_browser=open_browser)
-
-
-def tickets_command(path: Path, *, json: bool = False) -> None:
-    """List saved tickets and the layers of a single one.
-
-    Args:
-        path: A ticket file, or a folder of tickets such as that of a run.
-        json: Print JSON.
-    """
-    from tacit.reports import plain_table
-    from tacit.tickets.ticket import described, saved_tickets
-
-    found: list[dict[str, Any]] = [{"file": name} | described(each) for name, each in saved_tickets(path).items()]
-    if json:
-        print(json_text({"tickets": found}))
-        return
-    console = screen()
-    columns = ("file", "provenance", "weights", "kept", "density", "accuracy")
-    console.print(plain_table([{name: each[name] for name in columns} for each in found]))
-    if len(found) == 1:
-        console.print(plain_table(found[0]["layers"]))
-        console.print(found[0]["note"])

@@ -9,7 +9,7 @@ import io
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 from zlib import crc32
@@ -90,20 +90,14 @@ def vocabulary(reviews: list[list[str]]) -> dict[str, int]:
     return {word: number for number, word in enumerate(common, start=FIRST)}
 
 
-def coded(reviews: list[list[str]], number: Callable[[str], int]) -> np.ndarray:
+def coded(reviews: list[list[str]], known: dict[str, int]) -> np.ndarray:
     """int64 (reviews, `PLACES`): `START`, then the words; the end of long reviews, short ones padded before."""
     codes = np.full((len(reviews), PLACES), PADDING, dtype=np.int64)
     for row, review in zip(codes, reviews, strict=True):
-        kept = [number(word) for word in review[-PLACES:]]
+        kept = [known.get(word, UNKNOWN) for word in review[-PLACES:]]
         kept = [START, *kept] if len(review) < PLACES else kept
         row[PLACES - len(kept) :] = kept
     return codes
-
-
-@cache
-def hashed(word: str) -> int:
-    """A number in [FIRST, WORDS) from the word alone (CRC-32), so that nothing is read from the reviews."""
-    return FIRST + crc32(word.encode()) % (WORDS - FIRST)
 
 
 def reviews(content: bytes) -> Iterator[tuple[str, int, str]]:
@@ -120,7 +114,7 @@ def read_reviews(name: str, content: bytes) -> dict[str, Any]:
     """Arguments of `from_arrays` for the data set `name` of the reviews in `content`.
 
     `imdb` has the commonest words of the training reviews, a vocabulary that is read from them without a privacy cost;
-    `imdb_hashed` hashes each word to its number instead; `imdb_words` has the codes of all words of a whole review.
+    `imdb_words` has the codes of all words of a whole review.
 
     Args:
         name: of the data set.
@@ -132,7 +126,6 @@ def read_reviews(name: str, content: bytes) -> dict[str, Any]:
         codes = {f"x_{part}": word_codes(each) for part, each in texts.items()}
     else:
         parted = {part: [words(text) for text in each] for part, each in texts.items()}
-        known = vocabulary(parted["train"]) if name == "imdb" else {}
-        number = (lambda word: known.get(word, UNKNOWN)) if name == "imdb" else hashed
-        codes = {f"x_{part}": coded(each, number) for part, each in parted.items()}
+        known = vocabulary(parted["train"])
+        codes = {f"x_{part}": coded(each, known) for part, each in parted.items()}
     return codes | {f"y_{part}": [answer for each, answer, _ in found if each == part] for part in texts}

@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -270,45 +269,3 @@ def count_scores(correct: Sequence[int], densities: Sequence[float], *, penalty:
     counts = np.asarray(correct, dtype=float)
     weight = check.real("penalty", penalty, low=0.0) * check.count("size", size)
     return Scores(counts - weight * np.asarray(densities, dtype=float), 1.0, monotone=True)
-
-
-def saved_tickets(path: str | Path) -> dict[str, Ticket]:
-    """The ticket in the file `path`, or every ticket in the folder `path` and below, by file name.
-
-    Raises:
-        InvalidInput: there is none.
-    """
-    place = Path(path)
-    if not place.is_dir():
-        return {place.name: Ticket.load(place)}
-    files = sorted(place.rglob("ticket*.safetensors"))
-    if not files:
-        raise check.fail("PATH", "a ticket file, or a folder that has one", str(path))
-    return {str(file.relative_to(place)): Ticket.load(file) for file in files}
-
-
-def described(ticket: Ticket) -> dict[str, Any]:
-    """Provenance, size and measured accuracy of a ticket, and what is left of every layer, as plain values."""
-    layers: list[dict[str, Any]] = []
-    for name, mask in ticket.masks.items():
-        rows = mask.reshape(len(mask), -1) != 0
-        layers.append(
-            {
-                "layer": name,
-                "weights": mask.numel(),
-                "kept": int(mask.sum()),
-                "density": float(mask.mean()),
-                "unread_inputs": int((~rows.any(0)).sum()),
-                "outputs_without_weights": int((~rows.any(1)).sum()),
-            }
-        )
-    return {
-        "provenance": ticket.provenance,
-        "note": ticket.note,
-        "origin": None if ticket.origin is None else ticket.origin.value,
-        "weights": sum(layer["weights"] for layer in layers),
-        "kept": sum(layer["kept"] for layer in layers),
-        "density": ticket.density,
-        "accuracy": ticket.measured.get("accuracy"),
-        "layers": layers,
-    }
