@@ -30,7 +30,6 @@ from torch import nn
 from tacit.accounting import Ledger, accountant
 from tacit.attacks import Scores
 from tacit.audit import audit_scores
-from tacit.erm import InputPerturbation, randomised_labels
 from tacit.erm.losses import Logistic
 from tacit.erm.release import Method, Terms
 from tacit.erm.solver import Problem
@@ -43,6 +42,7 @@ from tacit.variational import LogisticLikelihood
 from tacit_papers.improved_accounting.concealed import infer_concealed
 from tacit_papers.improved_accounting.posterior_sampling import Schedule, posterior_samples, sgld
 from tacit_papers.input_perturbation.comparison import METHODS
+from tacit_papers.input_perturbation.input_methods import InputPerturbation, randomised_labels
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.noise import floating

@@ -23,21 +23,19 @@ from tacit.erm import (
     DPMLPClassifier,
     DPRidge,
     GradientDescent,
-    InputPerturbation,
     PrivateQuantiles,
     PrivateScaler,
     PublicImputer,
     PublicOneHot,
     PublicScaler,
     PublicTable,
-    randomised_labels,
 )
 from tacit.errors import InvalidInput, LeakWarning, PrivacyWarning
 from tacit.mechanisms import Gaussian
 from tacit.standing import Standing
 from tacit.tradeoff import Mu
 from tacit_papers.input_perturbation.descent_methods import GaussianOutput
-from tacit_papers.input_perturbation.input_methods import Aggregate, PaperInput
+from tacit_papers.input_perturbation.input_methods import Aggregate, InputPerturbation, PaperInput, randomised_labels
 from tacit_papers.input_perturbation.network import PublishedMLP
 
 NOISE = "noise is drawn anew for every fit, and the check compares two fits"

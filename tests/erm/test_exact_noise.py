@@ -8,7 +8,7 @@ import torch
 from scipy.stats import binom, chisquare
 
 from tacit.accounting import How, Ledger
-from tacit.erm import InputPerturbation, PrivateScaler, randomised_labels
+from tacit.erm import PrivateScaler
 from tacit.erm.gradient import clipped_sum
 from tacit.erm.losses import Logistic
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
@@ -26,7 +26,7 @@ from tacit_papers.input_perturbation.descent_methods import (
     OutputPerturbation,
     descent_rounding,
 )
-from tacit_papers.input_perturbation.input_methods import Aggregate, Local
+from tacit_papers.input_perturbation.input_methods import Aggregate, InputPerturbation, Local, randomised_labels
 from tacit_papers.input_perturbation.objective_methods import ApproximateMinima, ChaudhuriObjective, KiferPureObjective
 from tests.erm.cases import problem, terms
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from tacit.erm.gradient import GradientDescent
-from tacit.erm.input import noisy_symmetric
 from tacit.erm.losses import Logistic
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
 from tacit.erm.solver import Problem
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_mu
+from tacit.variational.linear import noisy_symmetric
 from tacit_papers.input_perturbation.descent_methods import (
     GaussianOutput,
     GradientDescentOutput,

@@ -13,7 +13,6 @@ from tacit.erm import (
     DPMLPClassifier,
     DPRidge,
     GradientDescent,
-    InputPerturbation,
     PrivateScaler,
     PublicOneHot,
     PublicScaler,
@@ -24,7 +23,7 @@ from tacit.relation import Relation
 from tacit.tradeoff import Mu
 from tacit.variational import DPBayesianLinearRegression, DPBayesianLogisticRegression
 from tacit_papers.input_perturbation.descent_methods import OutputPerturbation
-from tacit_papers.input_perturbation.input_methods import Aggregate
+from tacit_papers.input_perturbation.input_methods import Aggregate, InputPerturbation
 
 SPENDING = {
     "epsilon": 2.0,

@@ -16,9 +16,10 @@ from sklearn.preprocessing import FunctionTransformer, Normalizer, OneHotEncoder
 from tacit import Epsilon
 from tacit.accounting import Ledger, accountant
 from tacit.budget import Registry
-from tacit.erm import DPLogisticRegression, DPRidge, InputPerturbation, PrivateScaler, PublicScaler
+from tacit.erm import DPLogisticRegression, DPRidge, PrivateScaler, PublicScaler
 from tacit.errors import BudgetExceeded, PrivacyWarning
 from tacit.standing import Standing
+from tacit_papers.input_perturbation.input_methods import InputPerturbation
 
 DELTA = 1e-5
 FIT = 2  # entries of one fit by objective perturbation

@@ -2,7 +2,6 @@
 
 from tacit.erm.estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegression, DPRidge
 from tacit.erm.gradient import GradientDescent
-from tacit.erm.input import InputPerturbation, randomised_labels
 from tacit.erm.methods import METHODS
 from tacit.erm.mlp import DPMLPClassifier
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
@@ -22,7 +21,6 @@ __all__ = [
     "DPMLPClassifier",
     "DPRidge",
     "GradientDescent",
-    "InputPerturbation",
     "Method",
     "ObjectiveGaussian",
     "PrivateQuantiles",
@@ -36,5 +34,4 @@ __all__ = [
     "private_histogram",
     "private_median",
     "private_quantiles",
-    "randomised_labels",
 ]

@@ -55,7 +55,7 @@ class PrivateEstimator(BaseEstimator):
     scikit-learn requires. A subclass lists its further parameters and changed defaults.
 
     Args:
-        epsilon: > 0, of one fit (of one call of `transform` for `InputPerturbation`).
+        epsilon: > 0, of one fit.
         delta: of one fit; None means min(1e-5, n^-1.1), 0 asks for pure differential privacy.
         target: any `Target` in place of epsilon and delta, e.g. `Advantage(0.1)`.
         relation: neighbouring relation of the guarantee; "add_remove" is certified as "zero_out" by estimators whose

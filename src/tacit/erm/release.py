@@ -187,11 +187,6 @@ def certified(relation: Relation, *, sized: bool) -> Relation:
     return Relation.ZERO_OUT if relation is Relation.ADD_REMOVE and not sized else relation
 
 
-def local_gaussian(target: Target) -> Gaussian:
-    """The Gaussian mechanism of least noise that meets `target` under replace-one, for one message."""
-    return Gaussian(smallest("noise_multiplier", Gaussian, target, relation=Relation.REPLACE_ONE).value)
-
-
 def guarantee_of(mechanism: Mechanism, relation: Relation, standing: Standing) -> TradeOff:
     """Guarantee of `mechanism` alone: in closed form where there is one, else by the exact accountant."""
     if isinstance(mechanism, Approximate):

@@ -95,7 +95,7 @@ class Problem:
     Records with values that are not finite become blank (`finite_records`).
 
     Every constant of l holds for w l. Proof. One record's gradient is x (w dl/ds)^T. With dl/ds in the hull of 0 and
-    v_1, .., v_m and w in [0, 1] so is w dl/ds = w dl/ds + (1 - w) 0: the corners are those of l, and the norm is at most
+    v_1, .., v_m and w in [0, 1] so is w dl/ds = w dl/ds + (1 - w) 0: the corners are those of l, the norm is at most
     w G <= G = `lipschitz`. So one record moves the gradient of F by at most G, or 2 G if it is replaced, and a strongly
     convex minimiser by G / strength, whatever its weight. The Hessian w h lies in [0, h] for h of l, so its eigenvalues
     are at most `smoothness`; and since log det is monotone on positive definite matrices, log det(H + w h + strength I)

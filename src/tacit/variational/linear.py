@@ -15,7 +15,6 @@ import torch
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.erm.estimators import PrivateClassifier, PrivateRegressor
-from tacit.erm.input import noisy_symmetric
 from tacit.erm.linear_model import LinearModel
 from tacit.erm.release import Release, ledger_and_stream
 from tacit.erm.solver import are_unit_rows, finite_records, sum_rounding
@@ -81,6 +80,21 @@ def noisy_statistics(
     paid = std * (1 + sum_rounding(len(targets)))
     gram = noisy_symmetric(stream, features.T @ features, paid)
     return NoisyStatistics(gram, rounded_gaussian(features.T @ targets, stream, std=paid), std, ledger)
+
+
+def noisy_symmetric(stream: Stream, matrix: Array, std: float) -> Array:
+    """A symmetric matrix with N(0, std^2) noise on its svec (off-diagonal entries times sqrt(2)).
+
+    Args:
+        stream: source of the noise.
+        matrix: (p, p), symmetric.
+        std: > 0.
+    """
+    above = np.triu_indices(len(matrix), 1)
+    noisy = np.diag(rounded_gaussian(np.diag(matrix), stream, std=std))
+    if len(above[0]):
+        noisy[above] = rounded_gaussian(matrix[above], stream, std=std / math.sqrt(2))
+    return noisy + np.triu(noisy, 1).T
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
-"""Input perturbation: on summed statistics, proven, and as published.
+"""Input perturbation: on summed statistics, tables and labels, proven, and as published.
 
+`InputPerturbation` makes a perturbed table for any other learner, `randomised_labels` its labels.
 `Aggregate` (mode A2) adds up perturbed statistics, with a local guarantee for each contributor beside the central one;
 `PaperInput` (Kang, Liu, Niu, Tong, Zhang & Wang, arXiv 2002.08570) is claimed, refuted if T is small against n;
 `Fukuchi` (Fukuchi, Tran & Sakuma 2017) sums up to objective perturbation; `Shuffled` (Feldman, McMillan & Talwar 2021)
@@ -9,24 +10,35 @@ trusts a shuffler.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 
 from tacit import check
-from tacit.erm.input import SHARES, noisy_symmetric
+from tacit.accounting import Ledger
+from tacit.calibration import smallest
+from tacit.erm.base import PUBLIC, PrivateEstimator, checked_rows, indices_of, target_for
+from tacit.erm.design import Design, declared_bounds, largest_norm
 from tacit.erm.losses import HuberHinge, Logistic, Squared
-from tacit.erm.release import Method, Release, Terms, lipschitz, local_gaussian, stated
+from tacit.erm.release import Method, Release, Terms, guarantee_of, lipschitz, stated
 from tacit.erm.solver import Problem, check_unit_rows, sum_rounding
-from tacit.mechanisms import Approximate, Gaussian, Mechanism
+from tacit.mechanisms import Approximate, Gaussian, Mechanism, RandomizedResponse
+from tacit.noise import SecureStream, Stream
+from tacit.noise.discrete import randomised_response
 from tacit.relation import Relation
 from tacit.root_finding import bracketed_root
 from tacit.standing import Standing
-from tacit.tradeoff import GaussianCurve, TradeOff
+from tacit.tradeoff import GaussianCurve, Target, TradeOff
 from tacit.tradeoff.gaussian import gaussian_mu
+from tacit.variational.linear import noisy_symmetric
 from tacit_papers.input_perturbation.objective_methods import KiferObjective, approximate
 
+# What the ledger records as assumed of the contributors.
+SHARES = "every one of the n places sends its message, a removed record the message of a zero row"
 LABELS = "labels are not perturbed: the local guarantee covers the features of a record alone"
 
 
@@ -493,3 +505,107 @@ class Fukuchi(KiferObjective):
         share = central.facts["noise_std"] / math.sqrt(problem.records)
         facts = {**central.facts, "local_noise_std": share}
         return ClaimedRelease(central.theta, central.mechanism, central.relation, central.standing, facts, mu)
+
+
+def local_gaussian(target: Target) -> Gaussian:
+    """The Gaussian mechanism of least noise that meets `target` under replace-one, for one message."""
+    return Gaussian(smallest("noise_multiplier", Gaussian, target, relation=Relation.REPLACE_ONE).value)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class InputPerturbation(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
+    """x -> clip(x) + N(0, s^2 I): each transformed row is mu-GDP locally, mu = 2 norm_bound / s, under replace-one.
+
+    Rows are clipped to `data_bounds` and scaled down to `norm_bound`, and stay in their own units. Every call of
+    `transform` draws new noise and adds a step to the ledger: transforming the same rows twice costs twice. Labels are
+    not touched; see `randomised_labels`.
+
+    Args:
+        epsilon: of the local guarantee of one call; see `PrivateEstimator`.
+        delta: of the local guarantee of one call.
+        target: another local guarantee of one call, instead of epsilon and delta.
+        data_bounds: (low, high) of the columns, public; the default is a constant, not read from the data.
+        norm_bound: of a row's norm, public; the default is a constant, not read from the data.
+        relation: of a new ledger; the local guarantee itself is replace-one.
+        ledger: see `PrivateEstimator`.
+        unsafe_seed: see `PrivateEstimator`.
+
+    Attributes:
+        ledger_: what was spent.
+        local_guarantee_: guarantee of a row's own message.
+        noise_std_: of every cell, in the units of X.
+
+    Example:
+        >>> import numpy as np
+        >>> table = InputPerturbation(epsilon=1.0, delta=1e-5, unsafe_seed=0).fit_transform(np.zeros((3, 2)))
+        >>> table.shape
+        (3, 2)
+    """
+
+    data_bounds: tuple[Any, Any] = (-1.0, 1.0)
+    norm_bound: float | None = None
+    relation: str = "replace_one"
+
+    def fit(self, X: Any, y: Any = None) -> InputPerturbation:
+        """Calibrate to the number of rows; reads nothing else of X."""
+        X = checked_rows(self, X, reset=True)
+        low, high = declared_bounds(self.data_bounds, X.shape[1])
+        norm = largest_norm(low, high, X.shape[1]) if self.norm_bound is None else self.norm_bound
+        self.design_ = Design(low, high, check.positive("norm_bound", norm), 0.0)
+        self.ledger_ = self._open_ledger()
+        self.ledger_.assume(PUBLIC)
+        self.ledger_.assume(SHARES)
+        self.target_ = self._target(len(X))
+        self.step_ = local_gaussian(self.target_)
+        self.noise_std_ = self.step_.noise_multiplier * self.design_.norm_bound
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Perturbed rows, float64 of the shape of X; one more step in the ledger."""
+        check_is_fitted(self)
+        rows = self.design_.clipped(checked_rows(self, X, reset=False))
+        terms = self._terms()
+        terms.charge(self.step_, "perturbed table", exact=True)
+        return terms.noisy(rows, std=self.noise_std_, rounding=sum_rounding(1))
+
+    @property
+    def local_guarantee_(self) -> TradeOff:
+        """Local guarantee of one row, against whoever sees its perturbed copy of one call."""
+        check_is_fitted(self)
+        return guarantee_of(self.step_, Relation.REPLACE_ONE, self._terms().standing)
+
+    def _terms(self) -> Terms:
+        return Terms(self.target_, self.ledger_, self._stream(), weakened=self._weakened)
+
+
+def randomised_labels(
+    y: Any, *, classes: Sequence[Any], epsilon: float, ledger: Ledger, stream: Stream | None = None
+) -> np.ndarray:
+    """K-ary randomised response: each label is kept with odds e^epsilon : 1 against every other class.
+
+    epsilon-DP for each label under replace-one, recorded in `ledger`; e^epsilon / (e^epsilon + k - 1) are kept.
+
+    Args:
+        y: labels, (n,), each one of `classes`.
+        classes: k >= 2 declared labels.
+        epsilon: > 0.
+        ledger: written to before any label is drawn.
+        stream: source of the noise; the secure stream by default.
+
+    Raises:
+        InvalidInput: a label is not declared, or epsilon is not positive.
+
+    Example:
+        >>> from tacit.accounting import Ledger
+        >>> from tacit.noise import SeededStream
+        >>> randomised_labels([0, 1, 1], classes=[0, 1], epsilon=9.0, ledger=Ledger(), stream=SeededStream(0)).tolist()
+        [0, 1, 1]
+    """
+    with check.reading("y", "one label for each record"):
+        labels = np.asarray(y)
+    known, places = indices_of(labels, classes, strict=True)
+    check.positive("epsilon", epsilon)
+    source = stream if stream is not None else SecureStream()
+    terms = Terms(target_for(None, epsilon, 0.0, len(places)), ledger, source)
+    terms.charge(RandomizedResponse(epsilon), "labels", exact=True)
+    return known[randomised_response(source, places, len(known), epsilon)]
