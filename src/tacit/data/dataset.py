@@ -201,7 +201,11 @@ def from_arrays(
     leaks = tuple(what for what, given in (answers, ("bounds", bounds)) if given is None)
     for what in leaks:
         report(what, f"Pass {what}={_HOW[what]} from public knowledge.", strict=strict)
-    limits = _read_bounds(x, x_held) if bounds is None else _bounds(bounds, x.shape[1:])
+    limits = (
+        _read_bounds(x, x_held)
+        if bounds is None
+        else declared_ends("bounds", bounds, x.shape[1:], f"an array that fits a row of shape {x.shape[1:]}")
+    )
     columns = _columns(feature_names, x)
     _inside("x_train", x, limits, columns)
     _inside("x_test", x_held, limits, columns)
@@ -275,15 +279,27 @@ def _read_bounds(x: np.ndarray, x_held: np.ndarray) -> Bounds:
     return np.minimum(x.min(axis=0), x_held.min(axis=0)), np.maximum(x.max(axis=0), x_held.max(axis=0))
 
 
-def _bounds(bounds: tuple[ArrayLike, ArrayLike], shape: tuple[int, ...]) -> Bounds:
-    rule = f"(low, high) with low <= high, finite, each a number or an array that fits a row of shape {shape}"
+def declared_ends(name: str, given: Any, shape: tuple[int, ...], each: str, *, kind: type = np.float32) -> Bounds:
+    """Lower and upper bounds of a row of `shape`, each a number or an array that fits it.
+
+    Args:
+        name: of the argument.
+        given: the pair of them.
+        shape: of a row.
+        each: what an end may be besides a number, in words.
+        kind: float type.
+
+    Raises:
+        InvalidInput: they are not a pair low <= high, finite and of a fitting shape.
+    """
+    wrong = check.fail(name, f"(low, high) with low <= high, finite, each a number or {each}", given)
     try:
-        low, high = (np.asarray(end, dtype=np.float32) for end in bounds)
+        low, high = (np.asarray(end, dtype=kind) for end in given)
         ordered = bool(np.all(np.broadcast_to(low, shape) <= np.broadcast_to(high, shape)))
     except (TypeError, ValueError):
-        raise check.fail("bounds", rule, bounds) from None
+        raise wrong from None
     if not (ordered and np.isfinite(low).all() and np.isfinite(high).all()):
-        raise check.fail("bounds", rule, bounds)
+        raise wrong
     return (float(low) if low.ndim == 0 else low, float(high) if high.ndim == 0 else high)
 
 

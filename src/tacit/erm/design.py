@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit import check
+from tacit.data.dataset import declared_ends
 
 Array = np.ndarray
 Ends = float | Array
@@ -170,17 +170,12 @@ def largest_norm(low: Ends, high: Ends, columns: int) -> float:
 
 
 def declared_bounds(bounds: object, columns: int) -> tuple[Ends, Ends]:
-    """Lower and upper bounds of the columns from `data_bounds`.
+    """Lower and upper bounds of the columns from `data_bounds`; see `declared_ends`."""
+    each = f"one value for each of {columns} columns"
+    return declared_ends("data_bounds", bounds, (columns,), each, kind=np.float64)
 
-    Raises:
-        InvalidInput: they are not a pair low <= high, finite and of a fitting shape.
-    """
-    rule = f"(low, high) with low <= high, finite, each a number or one value for each of {columns} columns"
-    try:
-        low, high = (np.asarray(end, dtype=np.float64) for end in bounds)  # type: ignore[union-attr]
-        fits = bool(np.all(np.broadcast_to(low, (columns,)) <= np.broadcast_to(high, (columns,))))
-    except (TypeError, ValueError):
-        raise check.fail("data_bounds", rule, bounds) from None
-    if not (fits and np.isfinite(low).all() and np.isfinite(high).all()):
-        raise check.fail("data_bounds", rule, bounds)
-    return (float(low) if low.ndim == 0 else low, float(high) if high.ndim == 0 else high)
+
+def column_bounds(bounds: object, columns: int) -> tuple[Array, Array]:
+    """`declared_bounds` as one value for each column, twice (columns,)."""
+    low, high = declared_bounds(bounds, columns)
+    return np.broadcast_to(low, (columns,)), np.broadcast_to(high, (columns,))

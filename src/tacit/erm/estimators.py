@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from tacit import check
 from tacit.data.dataset import report
+from tacit.data.declarations import pair
 from tacit.data.files import bad_cells
 from tacit.erm.base import QUOTES_NOTHING, checked_rows, indices_of
 from tacit.erm.gradient import NUMBERS
@@ -255,10 +256,7 @@ class PrivateRegressor(RegressorMixin, LinearModel):
             low, high = float(answers.min()), float(answers.max())
             # Equal answers leave no range; any width keeps the map to [-1, 1] defined.
             return (low, high) if high > low else (low - 0.5, low + 0.5)
-        if not isinstance(self.target_bounds, tuple | list) or len(self.target_bounds) != 2:
-            raise check.fail("target_bounds", "a pair (low, high)", self.target_bounds)
-        low = check.real("low of target_bounds", self.target_bounds[0])
-        return low, check.real("high of target_bounds", self.target_bounds[1], low=low, open_low=True)
+        return pair("target_bounds", self.target_bounds)
 
     def _undeclared(self) -> tuple[str, ...]:
         return (*super()._undeclared(), *(("target_bounds",) if self.target_bounds is None else ()))

@@ -16,7 +16,7 @@ from tacit import check
 from tacit.calibration import smallest
 from tacit.data.dataset import report
 from tacit.erm.base import PUBLIC, PUBLIC_SIZE, QUOTES_NOTHING, PrivateEstimator, checked_rows
-from tacit.erm.design import Design, declared_bounds, largest_norm, smallest_ball
+from tacit.erm.design import Design, column_bounds, largest_norm, smallest_ball
 from tacit.erm.gradient import MORE, NUMBERS, QUANTILE_SHARE, TWO, Shape
 from tacit.erm.lead import CHECK_SHARE, lead_of_classes, lead_of_numbers
 from tacit.erm.losses import Loss
@@ -122,24 +122,22 @@ class PrivateModel(PrivateEstimator, ABC):
         return ("data_bounds",) if self.data_bounds is None and self.norm_bound is None else ()
 
     def _design(self, X: Array) -> Design:
-        columns = X.shape[1]
-        low, high = -math.inf, math.inf
+        columns, constant = X.shape[1], self._constant()
+        given = None if self.norm_bound is None else check.positive("norm_bound", self.norm_bound)
         if self.data_bounds is not None:
-            low, high = declared_bounds(self.data_bounds, columns)
-        elif self.norm_bound is None:
-            how = "Pass data_bounds=(low, high) or norm_bound=... from public knowledge."
-            report("data_bounds", how, strict=self.strict, stacklevel=6)
-            low, high = X.min(axis=0), X.max(axis=0)
-        norm = largest_norm(low, high, columns) if self.norm_bound is None else self.norm_bound
-        norm, constant = check.positive("norm_bound", norm), self._constant()
-        if self.data_bounds is not None and self.norm_bound is None:
-            if self._sparse and constant:
-                ends = np.broadcast_to(low, columns), np.broadcast_to(high, columns)
-                return Design.of_directions(*ends, constant)
-            return Design.of_box(np.broadcast_to(low, columns), np.broadcast_to(high, columns), constant)
-        if not constant or self.data_bounds is None:
-            return Design(low, high, norm, constant)
-        return Design(low, high, norm, constant, *smallest_ball(low, high, norm, columns))
+            low, high = column_bounds(self.data_bounds, columns)
+            if given is None:
+                of_box = Design.of_directions if self._sparse and constant else Design.of_box
+                return of_box(low, high, constant)
+            if constant:
+                return Design(low, high, given, constant, *smallest_ball(low, high, given, columns))
+            return Design(low, high, given, constant)
+        if given is not None:
+            return Design(-math.inf, math.inf, given, constant)
+        how = "Pass data_bounds=(low, high) or norm_bound=... from public knowledge."
+        report("data_bounds", how, strict=self.strict, stacklevel=6)
+        low, high = X.min(axis=0), X.max(axis=0)
+        return Design(low, high, largest_norm(low, high, columns), constant)
 
     def _shape(self, size: int, columns: int, target: Target, kind: str) -> Shape:
         """What is public of the fit."""
@@ -164,8 +162,7 @@ class PrivateModel(PrivateEstimator, ABC):
 
     def _categories(self, shape: Shape, categorical: Sequence[Any]) -> tuple[dict[int, int], tuple[Array, Array]]:
         """Column -> number of its codes, and the declared ends of all columns."""
-        ends = declared_bounds(self.data_bounds, shape.columns)
-        low, high = (np.broadcast_to(end, (shape.columns,)) for end in ends)
+        low, high = column_bounds(self.data_bounds, shape.columns)
         return categories_of(self, categorical, low, high), (low, high)
 
     def _cosine_share(self, shape: Shape, categorical: Sequence[Any]) -> float:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 from tacit import check
 from tacit.data.files import bad_cells
 from tacit.erm.base import PUBLIC, PUBLIC_SIZE, QUOTES_NOTHING, PrivateEstimator, checked_rows
-from tacit.erm.design import declared_bounds
+from tacit.erm.design import column_bounds
 from tacit.erm.release import Terms, guarantee_of
 from tacit.erm.solver import MOST_RECORDS, sum_rounding
 from tacit.mechanisms import Compose, Gaussian, Mechanism
@@ -269,9 +269,3 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, PaidTransformer):
         """Standardised rows, float64 of the shape of X."""
         check_is_fitted(self)
         return (np.clip(checked_rows(self, X, reset=False), self._low, self._high) - self.mean_) / self.scale_
-
-
-def column_bounds(bounds: object, columns: int) -> tuple[Array, Array]:
-    """`declared_bounds` as one value for each column, twice (columns,)."""
-    low, high = declared_bounds(bounds, columns)
-    return np.broadcast_to(low, (columns,)), np.broadcast_to(high, (columns,))
