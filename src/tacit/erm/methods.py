@@ -1,4 +1,8 @@
-"""`METHODS`: the methods by name. Published ones are instances, from `tacit_papers.input_perturbation`."""
+"""`METHODS`: the methods by name.
+
+Published ones, such as output perturbation and input perturbation, are instances of classes in
+`tacit_papers.input_perturbation`.
+"""
 
 from __future__ import annotations
 
