@@ -15,7 +15,7 @@ from tacit.gradients import ClippedSum
 from tacit.losses import sequence_classification
 from tacit.noise import SeededStream
 from tacit.standing import Standing
-from tacit.training import Callback, engine_choice, fit
+from tacit.training import Callback, compile, engine_choice, fit
 from tacit.training.compile import CompiledSum
 from tests.training import cases
 from tests.training.cases import blobs, plain_sgd, small_model
@@ -218,7 +218,7 @@ def test_a_short_run_tries_nothing(monkeypatch):
     def fail(*args, **kwargs):
         raise AssertionError("recorded")
 
-    monkeypatch.setattr(engine_choice, "CompiledSum", fail)
+    monkeypatch.setattr(compile, "CompiledSum", fail)
     assert trained().execution.engine == "eager"
 
 

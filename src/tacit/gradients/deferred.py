@@ -6,7 +6,7 @@ are handed out in between; one forward pass serves both, and dropout draws only 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,6 +56,7 @@ class Recording:
         versions: how often each of the inputs had been written into.
         verification: how the gradients of this model are made.
         chunks: parts of the batch; none for a model that runs again, record by record.
+        replayed: of a replayed pass, cotangents -> clipped sum; None for a record out of range.
     """
 
     outputs: Tensor
@@ -65,6 +66,7 @@ class Recording:
     versions: list[int]
     verification: Verification
     chunks: list[RecordedChunk]
+    replayed: Callable[[Tensor], FlatGradient | None] | None = None
 
 
 class DeferredSum(ClippedSum):
@@ -91,7 +93,7 @@ class DeferredSum(ClippedSum):
             verified = Verification(None, "an empty batch")
             form, returned = self.form_of_empty(inputs)
             return Recording(form.pack(returned), form, form.structure([returned]), inputs, versions, verified, [])
-        form, verified = self._verified_by_projection(inputs, size)
+        form, verified = self.verified_by_projection(inputs, size)
         trace = verified.trace
         chunks = [] if trace is None else self._captured(inputs, size, trace, form, self._chunk(verified))
         if chunks:
@@ -170,9 +172,11 @@ class DeferredSum(ClippedSum):
             TrainingMisuse: inputs or activations have been written into since.
         """
         if [value._version for value in tensors(recording.inputs)] != recording.versions:
-            raise TrainingMisuse(f"the inputs must {_UNTOUCHED}")
-        if unit_ids is not None:
-            return self(recording.form.inner_product, recording.inputs, cotangents, unit_ids)
+            raise TrainingMisuse(f"the inputs must {UNTOUCHED}")
+        if recording.replayed is not None and (found := recording.replayed(cotangents)) is not None:
+            return found, cotangents.new_zeros(0, dtype=self.dtype)
+        if unit_ids is not None or recording.replayed is not None:
+            return self(recording.form.inner_product, recording.inputs, cotangents, unit_ids, drawn=drawn)
         total, norms = Total(self.trainable), []
         units = replace(self.privacy_units, drawn=len(cotangents) if drawn is None else drawn)
         batch = PhysicalBatch(recording.form.inner_product, recording.inputs, cotangents, units)
@@ -183,7 +187,8 @@ class DeferredSum(ClippedSum):
             norms.append(self._add_recorded(chunk, part, recording.verification, total, loss_scale))
         return self._result(total, norms)
 
-    def _verified_by_projection(self, inputs: Inputs, size: int) -> tuple[OutputForm, Verification]:
+    def verified_by_projection(self, inputs: Inputs, size: int) -> tuple[OutputForm, Verification]:
+        """The form of the outputs for `inputs` of `size` records, and how the gradients of such a batch are made."""
         places = tensors(inputs)[0].new_zeros(size, dtype=torch.float32)
         # Under autocast only the rounding differs; the path through the model is compared at full precision.
         with torch.autocast(places.device.type, enabled=False):
@@ -225,11 +230,12 @@ class DeferredSum(ClippedSum):
         try:
             found = gradients_of_uses(chunk.capture, gradients, self.trainable, losses, Trace(), batch.privacy_units)
         except Overwritten:
-            raise TrainingMisuse(f"the model's activations must {_UNTOUCHED}") from None
+            raise TrainingMisuse(f"the model's activations must {UNTOUCHED}") from None
         return self._add_captured(found, batch, verified, total)
 
 
-_UNTOUCHED = "stay as they are until backward; got some that were written into. Work on copies."
+UNTOUCHED = "stay as they are until backward; got some that were written into. Work on copies."
+"""What inputs and activations must do."""
 
 
 def _unscaled(gradient: Tensor | None, loss_scale: float) -> Tensor | None:

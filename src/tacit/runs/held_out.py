@@ -42,8 +42,7 @@ from tacit.training import (
     PrivateHoldout,
     WithinTolerance,
 )
-from tacit.training.holdout import NOISY, OWN_COIN, set_aside
-from tacit.training.holdout_scores import LEVELS, HoldoutScore, rounded_sum, unit_means
+from tacit.training.holdout import LEVELS, NOISY, OWN_COIN, HoldoutScore, rounded_sum, set_aside, unit_means
 
 SWITCH = "unsafe_test_metrics"
 """The switch that measures private test records exactly."""

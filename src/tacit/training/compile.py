@@ -25,14 +25,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
-from torch.utils._pytree import TreeSpec, tree_leaves, tree_structure, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
 import tacit
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum, FlatGradient
 from tacit.gradients.engine import Trace, capture_gradients
 from tacit.gradients.flat_gradient import Total, fused
-from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, rows, tensors
+from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, arguments_of, map_tensors, rows, tensors
 from tacit.gradients.module_state import call_with
 from tacit.gradients.rounding import precise_products
 from tacit.training.captured import ReachedState, reached_by
@@ -206,20 +206,28 @@ class CompiledSum:
     def _physical_batch(self, inputs: Inputs, targets: Tensor, drawn: int) -> Tensor | None:
         """Clipped sum of one physical batch of a logical batch of `drawn` records."""
         count = len(targets)
-        size = -(-count // self._multiple) * self._multiple
+        size = self._size(count)
         if size > count:
             index = torch.arange(size, device=targets.device)
             index[count:] = 0
             inputs, targets = rows(inputs, index), targets[index]
-        weights = self._constant(
-            ("weights", size, count),
-            lambda: (torch.arange(size) < count).to(self._parameters[0].device, self._clipped.dtype),
-        )
+        weights = self._weights(size, count)
         arguments = [*self._parameters, *tensors(inputs), targets, weights]
         graph = self._graph(inputs, targets, arguments, drawn)
         with torch.no_grad(), precise_products():
             total, in_range = graph(*arguments)
         return total if in_range else None
+
+    def _size(self, count: int) -> int:
+        """The size to which a batch of `count` records is filled up."""
+        return -(-count // self._multiple) * self._multiple
+
+    def _weights(self, size: int, count: int) -> Tensor:
+        """1 for each of `count` records, 0 for what fills them up to `size`."""
+        return self._constant(
+            ("weights", size, count),
+            lambda: (torch.arange(size) < count).to(self._parameters[0].device, self._clipped.dtype),
+        )
 
     def _constant(self, key: tuple[object, ...], make: Callable[[], Tensor]) -> Tensor:
         """A small tensor that most steps use again."""
@@ -242,25 +250,29 @@ class CompiledSum:
     def _compiled(self, inputs: Inputs, targets: Tensor, arguments: list[Tensor], drawn: int) -> StepGraph:
         # Autograd runs while the graph is recorded, never when it runs: the inputs of the graph are plain tensors.
         plain = [value.detach() for value in arguments]
-        trace = self._clipped.trace(self._loss, inputs, targets)
-        form = tree_structure(inputs)
+        trace = self._trace(inputs, targets)
         try:
             if not self._compiler:
-                return self._launched_whole(replay(self._record(trace, form, drawn, plain, {})))
-            return self._by_inductor(trace, form, drawn, plain)
+                return self._replayed(self._record(trace, inputs, drawn, plain, {}))
+            return self._by_inductor(trace, inputs, drawn, plain)
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             raise UnsupportedModel(f'the model cannot be compiled ({reason}). Use engine="eager".') from error
 
-    def _launched_whole(self, run: StepGraph) -> StepGraph:
-        """`run`, on CUDA as a graph of the device."""
+    def _trace(self, inputs: Inputs, targets: Tensor) -> Trace:
+        """The path that captures follow."""
+        return self._clipped.trace(self._loss, inputs, targets)
+
+    def _replayed(self, recorded: GraphModule) -> StepGraph:
+        """The function that `recorded` describes, on CUDA as a graph of the device."""
+        run = replay(recorded)
         if not self._parameters[0].is_cuda:
             return run
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         return CudaGraph(run, len(self._parameters), self._pool)
 
-    def _by_inductor(self, trace: Trace, form: TreeSpec, drawn: int, plain: list[Tensor]) -> StepGraph:
+    def _by_inductor(self, trace: Trace, inputs: Inputs, drawn: int, plain: list[Tensor]) -> StepGraph:
         # Importing inductor takes seconds, which a replayed graph need not wait for. The decompositions of pooling use
         # `lowering` without importing it.
         import torch._inductor.lowering  # noqa: F401
@@ -270,41 +282,40 @@ class CompiledSum:
 
         compile_graph: Any = _inductor.compile  # Typed for every kind of graph; a recorded one is called like its step.
         with fused():
-            recorded = self._record(trace, form, drawn, plain, select_decomp_table())
+            recorded = self._record(trace, inputs, drawn, plain, select_decomp_table())
         # Compiled headers lie in the shared temporary folder whatever folder is chosen; all code would include them.
         headers = "cpp_cache_precompile_headers"
         with config.patch({headers: False} if hasattr(config, headers) else {}):
             return compiled_in_own_folder(partial(compile_graph, recorded, plain))
 
     def _record(
-        self, trace: Trace, form: TreeSpec, drawn: int, arguments: list[Tensor], decompositions: Any
+        self, trace: Trace, inputs: Inputs, drawn: int, arguments: list[Tensor], decompositions: Any
     ) -> GraphModule:
         from torch.fx.experimental.proxy_tensor import make_fx
 
         run = make_fx(
-            lambda *given: self._step(trace, form, drawn, list(given)),
+            lambda *given: self._step(trace, inputs, drawn, list(given)),
             tracing_mode="fake",
             decomposition_table=decompositions,
         )
         return run(*arguments)
 
-    def _step(self, trace: Trace, form: TreeSpec, drawn: int, given: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """The recorded computation, on the tensors that `_physical_batch` lists."""
+    def _step(self, trace: Trace, like: Inputs, drawn: int, given: list[Tensor]) -> tuple[Tensor, ...]:
+        """The recorded computation, on the tensors that `_physical_batch` lists; inputs have the form of `like`."""
         *batch, targets, weights = given[len(self._parameters) :]
-        inputs = tree_unflatten(batch, form)
+        records = iter(batch)
+        inputs = map_tensors(lambda _: next(records), like)
         trainable = dict(zip(self._clipped.trainable, given, strict=False))
-        constants = dict(zip(self._fixed, given[len(trainable) :], strict=False))
-
-        def model(given: Inputs) -> Tensor:
-            positional, named = ((), given) if isinstance(given, dict) else (given, {})
-            positional = positional if isinstance(positional, tuple) else (positional,)
-            return call_with(self._clipped.model, trainable | constants, positional, named)
-
+        values = trainable | dict(zip(self._fixed, given[len(trainable) :], strict=False))
         units = replace(self._clipped.privacy_units, drawn=drawn)
         batch = PhysicalBatch(self._loss, inputs, targets, units)
-        found = capture_gradients(model, trainable, batch, trace)
+        found = capture_gradients(partial(self._outputs, values), trainable, batch, trace)
         factors = self._clipped.factors(found.squared_norms) * weights
         return found.weighted_sum(trainable, factors).flat, self._clipped.within_range(found.squared_norms).all()
+
+    def _outputs(self, values: dict[str, Tensor], inputs: Inputs) -> Any:
+        """What the model returns with `values` in place of its parameters and buffers."""
+        return call_with(self._clipped.model, values, *arguments_of(inputs))
 
 
 _aten = torch.ops.aten
@@ -313,13 +324,19 @@ _RESHAPING = (_aten.view.default, _aten.expand.default, _aten._unsafe_view.defau
 _RANDOM = torch.Tag.nondeterministic_seeded
 
 
-def replay(recorded: GraphModule) -> Callable[..., Any]:
-    """The function that `recorded` describes, on the same tensors; its outputs come as a flat list."""
+def replay(recorded: GraphModule, resumed: int = 0) -> Callable[..., Any]:
+    """The function that `recorded` describes, on the same tensors; its outputs come as a flat list.
+
+    Args:
+        recorded: the graph.
+        resumed: how many of its last arguments come later: then it is a generator that gives its last output, takes
+            them, and gives the others.
+    """
     graph = recorded.graph
     _drop_no_ops(graph)
     _merge_repeated(graph)
     graph.eliminate_dead_code()
-    return _function(recorded)
+    return _function(recorded, resumed)
 
 
 def _drop_no_ops(graph: Graph) -> None:
@@ -372,9 +389,11 @@ def _shape(node: Any) -> object:
     return tuple(value.shape) if isinstance(value, Tensor) else node
 
 
-def _function(recorded: GraphModule) -> Callable[..., Any]:
+def _function(recorded: GraphModule, resumed: int) -> Callable[..., Any]:
     """Straight code: one line per operation; every value is deleted after its last use."""
     nodes = list(recorded.graph.nodes)
+    given = [node for node in nodes if node.op == "placeholder"]
+    later = given[len(given) - resumed :]
     last = {value: node for node in nodes for value in node.all_input_nodes}
     known: dict[str, Any] = {}
 
@@ -388,12 +407,16 @@ def _function(recorded: GraphModule) -> Callable[..., Any]:
         known[f"constant{len(known)}"] = value
         return f"constant{len(known) - 1}"
 
-    lines = []
+    outputs = tree_leaves(nodes[-1].args[0])
+    lines, waits = [], bool(resumed)
     for node in nodes:
+        if waits and any(value in later for value in node.all_input_nodes):
+            lines.append(f"{', '.join(map(written, later))} = yield {written(outputs.pop())}")
+            waits = False
         if node.op == "get_attr":
             lines.append(f"{node.name} = {written(getattr(recorded, str(node.target)))}")
         elif node.op == "output":
-            lines.append(f"return {written(tree_leaves(node.args[0]))}")
+            lines.append(f"{'yield' if resumed else 'return'} {written(outputs)}")
         elif node.op == "call_function":
             # The operation itself: the wrapper around it costs as much as a small operation.
             call = written(getattr(node.target, "_op", node.target))
@@ -401,6 +424,6 @@ def _function(recorded: GraphModule) -> Callable[..., Any]:
             lines.append(f"{node.name} = {call}({', '.join([*map(written, node.args), *named])})")
             done = [value.name for value in node.all_input_nodes if last[value] is node and value.op != "placeholder"]
             lines += [f"del {', '.join(done)}"] if done else []
-    arguments = ", ".join(node.name for node in nodes if node.op == "placeholder")
+    arguments = ", ".join(map(written, given[: len(given) - resumed]))
     exec(f"def run({arguments}):\n    " + "\n    ".join(lines), known)
     return known["run"]

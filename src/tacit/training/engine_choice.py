@@ -12,14 +12,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from tacit.gradients import ClippedSum
 from tacit.gradients.inputs import Inputs, Loss, map_tensors
 from tacit.training.captured import reached_by, undecided
-from tacit.training.compile import CompiledSum
 
 _KNOWN = ("torch.nn.modules.", "tacit.models.")
 _KNOWN_LOSSES = ("torch.nn.functional", "tacit.")
@@ -27,47 +28,55 @@ _ROUNDS = 3  # Timings of each engine, in turn; the quickest counts.
 _LEAST = 2.0  # Seconds of all remaining steps together below which nothing is tried.
 
 
+Way = TypeVar("Way", bound=Callable[[Any, Tensor], object])
+
+
 def recorded_where_faster(
-    clipped: ClippedSum, loss: Loss, like: tuple[Inputs, Tensor], expected_batch_size: float, steps: int,
-    max_physical_batch_size: int | None = None,
-) -> CompiledSum | None:  # fmt: skip
-    """The recorded clipped sum, if it saves more over the remaining steps than its recordings take; else None.
+    model: nn.Module,
+    eager: Callable[[Any, Tensor], object],
+    record: Callable[[], Way],
+    like: tuple[Inputs, Tensor],
+    expected_batch_size: float,
+    steps: int,
+    loss: Loss | None = None,
+) -> Way | None:
+    """What `record` gives, if it saves more over the remaining steps than its recordings take; else None.
 
     Args:
-        clipped: of the run.
-        loss: of the run.
+        model: of the run.
+        eager: makes the clipped sum of inputs and targets.
+        record: gives what makes it by recordings.
         like: inputs and targets of a batch; their shapes and types alone are read.
         expected_batch_size: > 0.
         steps: that remain, >= 0.
-        max_physical_batch_size: records that go through the model at a time, >= 1.
+        loss: of the run; None for one that is not recorded.
 
     Example:
-        >>> model = nn.Sequential(nn.Linear(4, 3))
-        >>> from tacit.clipping import FlatClip
         >>> batch = torch.zeros(8, 4), torch.zeros(8, dtype=torch.long)
-        >>> loss = lambda outputs, targets: outputs.sum(1)
-        >>> recorded_where_faster(ClippedSum(model, FlatClip(1.0)), loss, batch, 8.0, steps=10) is None
-        True
+        >>> calls = []
+        >>> way = lambda inputs, targets: calls.append(len(targets))
+        >>> recorded_where_faster(nn.Linear(4, 3), way, lambda: way, batch, 8.0, steps=10) is None, calls
+        (True, [8, 8])
     """
-    inputs, targets = random_batch(like, max(1, round(expected_batch_size)))
+    batch = random_batch(like, max(1, round(expected_batch_size)))
+    others = random_batch(like, 2 * len(batch[1]))
     try:
-        with torch.random.fork_rng([targets.device] if targets.is_cuda else []):
-            clipped(loss, inputs, targets)  # The first call examines the model.
-            reached = reached_by(clipped.model, loss)
-            eager = _seconds(lambda: clipped(loss, inputs, targets))
-            if eager * steps < _LEAST:
+        with torch.random.fork_rng([batch[1].device] if batch[1].is_cuda else []):
+            eager(*batch)  # The first call examines the model.
+            reached = reached_by(model, loss)
+            seconds = _seconds(lambda: eager(*batch))
+            if seconds * steps < _LEAST:
                 return None
-            recorded = CompiledSum(clipped, loss, expected_batch_size, max_physical_batch_size, compiler=False)
-            recorded(inputs, targets)  # Imports what recording needs.
-            others = random_batch(like, 2 * len(targets))
+            recorded = record()
+            recorded(*batch)  # Imports what recording needs.
             recording = _seconds(lambda: recorded(*others))
-            replayed = min(_seconds(lambda: recorded(inputs, targets)) for _ in range(_ROUNDS))
-            eager = min([eager, *(_seconds(lambda: clipped(loss, inputs, targets)) for _ in range(_ROUNDS - 1))])
+            replayed = min(_seconds(lambda: recorded(*batch)) for _ in range(_ROUNDS))
+            seconds = min([seconds, *(_seconds(lambda: eager(*batch)) for _ in range(_ROUNDS - 1))])
     except Exception:
         return None  # A user's model may refuse random records; where it refuses real ones, the eager engine says so.
     if reached.changed():
         return None
-    return recorded if (eager - replayed) * steps > _sizes(expected_batch_size) * recording else None
+    return recorded if (seconds - replayed) * steps > _sizes(expected_batch_size) * recording else None
 
 
 def _sizes(expected_batch_size: float) -> int:
@@ -75,22 +84,21 @@ def _sizes(expected_batch_size: float) -> int:
     return math.ceil(2 * 3 * 8 / math.sqrt(expected_batch_size)) + 1
 
 
-def stands_for_all_steps(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: Tensor) -> bool | None:
+def program_stands(clipped: ClippedSum, loss: Loss | None, fixed: bool | None) -> bool | None:
     """Whether one recording of the clipped sum computes what every step would; None before that can be said.
 
     Args:
         clipped: of the run.
-        loss: of the run.
-        inputs: of a batch; their shapes alone are read.
-        targets: of a batch.
+        loss: of the run; None where the model alone is recorded.
+        fixed: whether two typed passes were one program; None before the first.
     """
     modules = list(clipped.model.modules())
-    if clipped.clip.of_mean or clipped.clip.statistics or any(map(_hooked, modules)):
+    hooked = any(map(_hooked, modules)) or bool(_global_forward_hooks or _global_forward_pre_hooks)
+    if clipped.clip.of_mean or clipped.clip.statistics or hooked:
         return False
     known = all(type(layer).__module__.startswith(_KNOWN) for layer in modules)
-    if known and str(getattr(loss, "__module__", "")).startswith(_KNOWN_LOSSES):
+    if known and (loss is None or str(getattr(loss, "__module__", "")).startswith(_KNOWN_LOSSES)):
         return True
-    fixed = clipped.is_fixed(loss, inputs, targets)
     return fixed and not undecided(clipped.model, loss)
 
 

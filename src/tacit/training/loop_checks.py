@@ -147,8 +147,12 @@ class LoopChecks:
                 "batches", "batches were handed out and not stepped on: step on every batch, empty ones too"
             )
 
-    def before_forward(self, inputs: Inputs) -> None:
-        """Check weights and state, and probe the model where that is due; raises before anything is released."""
+    def before_forward(self, inputs: Inputs) -> bool:
+        """Check weights and state, and probe the model where that is due; raises before anything is released.
+
+        Returns:
+            Whether the pass is the program of the last one.
+        """
         self.guard.check_weights()
         changed = self.guard.changed()
         for name in changed:
@@ -157,6 +161,7 @@ class LoopChecks:
         with self.marking():
             if self._programs.before_pass(inputs, changed=changed):
                 self._note_types()
+        return self._programs.steady
 
     def after_forward(self, inputs: Inputs) -> None:
         """Probe the model if its forward pass changed state that no probe has cleared."""

@@ -132,9 +132,11 @@ def make_private(
         model: in train mode whenever a step is taken; returns one tensor.
         optimizer: holds exactly the model's trainable parameters.
         loader: only its data set, `batch_size` and `collate_fn` are used.
-        options: clip, noise, batches, length and target of the run; or its fields as keywords. A loop of your own runs
-            by the eager engine. With `max_physical_batch_size` the loader yields each batch in physical batches of at
-            most so many records; the loop stays: backward on each, and `step` waits for the last and adds noise once.
+        options: clip, noise, batches, length and target of the run; or its fields as keywords. With `engine="auto"`
+            passes of the model are replayed where one recording stands for all and was measured to pay, in a run
+            without a seed; your own code between them runs at every step. With `max_physical_batch_size` the loader
+            yields each batch in physical batches of at most so many records; the loop stays: backward on each, and
+            `step` waits for the last and adds noise once.
         ledger: continued if given; a new one otherwise.
         stream: source of sampling and noise; a new `SecureStream` by default.
         transform: `transform(record, generator)` makes another record of one; applied before records are stacked.
@@ -183,7 +185,7 @@ def make_private(
         ranks.replicate(model)
         ranks.check_same(plan_in_words(plan))
     session = BatchSession(start_run(options, plan, ledger, stream, ranks, whole))
-    return wrap(
+    private = wrap(
         model if whole is None else whole.module,
         optimizer,
         loader,
@@ -192,6 +194,9 @@ def make_private(
         transform=transform,
         public=public,
     )
+    if options.engine == "eager":
+        private.model.stay_eager()
+    return private
 
 
 def _options_of_loop(options: PlanOptions, loader: DataLoader[Any]) -> PlanOptions:

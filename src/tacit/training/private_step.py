@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal, Unpack
 
 import torch
@@ -224,15 +225,25 @@ class PrivateUpdate:
         size = self._max_physical_batch_size
         if not self._chooses or size == "auto" or not self.full_precision or not batch_size(inputs, targets):
             return
-        from tacit.training.engine_choice import recorded_where_faster, stands_for_all_steps
+        from tacit.training.compile import CompiledSum
+        from tacit.training.engine_choice import program_stands, recorded_where_faster
 
-        stands = stands_for_all_steps(self._clipped, self._loss, inputs, targets)
+        clipped, loss, expected = self._clipped, self._loss, self._expected
+        stands = program_stands(clipped, loss, clipped.is_fixed(loss, inputs, targets))
         if stands is None:
             return
-        self._chooses, like = False, (inputs, targets)
+        self._chooses = False
         if not stands:
             return
-        self._compiled = recorded_where_faster(self._clipped, self._loss, like, self._expected, steps, size)
+        self._compiled = recorded_where_faster(
+            clipped.model,
+            partial(clipped, loss),
+            lambda: CompiledSum(clipped, loss, expected, size, compiler=False),
+            (inputs, targets),
+            expected,
+            steps,
+            loss,
+        )
         self.engine = "eager" if self._compiled is None else "recorded"
         self._chooses = self._compiled is None and not final
 

@@ -189,7 +189,12 @@ class ProgramGuard:
         probe: of the model.
         guard: of its state.
         functions: what else runs in a pass.
+
+    Attributes:
+        steady: whether the last pass was the program of the one before.
     """
+
+    steady = False
 
     def __init__(self, probe: ModelProbe, guard: StateGuard, *functions: object):
         self._probe, self._guard, self._program = probe, guard, program_of(probe.model)
@@ -218,6 +223,7 @@ class ProgramGuard:
         form = form_of(inputs)
         due = anew or self._probe.times < _TYPED_PASSES or form not in self._forms
         self._unsteady = self._unsteady or self._reached.changed()
+        self.steady = not (anew or self._unsteady or self._probe.unsteady)
         self._program = program
         typed = not due or self._probe(inputs, targets, loss, thorough=anew or not self._probe.times)
         if self._unsteady or self._probe.unsteady:

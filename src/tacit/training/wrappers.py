@@ -23,6 +23,7 @@ from tacit.training.draws import DRAWS
 from tacit.training.loader import PrivateLoader
 from tacit.training.private_outputs import PrivateOutputs, PublicOptions, model_inputs, private_values, values_on_trace
 from tacit.training.private_step import apply_release, check_mode
+from tacit.training.replayed_passes import LoopEngine
 from tacit.training.sharded import local
 from tacit.training.trace import TracedTensor, plain
 
@@ -57,6 +58,7 @@ class PrivateModel(nn.Module):
         expected = session.run.plan.expected_batch_size
         self.clipped = DeferredSum(module, session.run.clip, expected_batch_size=expected)
         session.run.cover_rounding(self.clipped.slack)
+        self._engine = LoopEngine(session.run)
         self._checked = False
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -86,8 +88,9 @@ class PrivateModel(nn.Module):
         session.checks.check_inputs([value for value in values if isinstance(value, Tensor)], session.trace)
         self._follow_frozen()
         self._gather()
-        session.checks.before_forward(given)
-        recording = self.clipped.record(given)
+        steady = session.checks.before_forward(given)
+        drawn = None if session.unit_ids is not None else session.drawn
+        recording = self._engine.record(self.clipped, given, drawn, steady=steady)
         root = recording.outputs.requires_grad_()
         autocast = torch.is_autocast_enabled(root.device.type)
         backpropagate = partial(self._backpropagate, recording, autocast)
@@ -143,7 +146,8 @@ class PrivateModel(nn.Module):
         DRAWS.begin(None)
         session.check_first()
         check_mode(self)
-        session.checks.after_forward(recording.inputs)
+        if recording.replayed is None:
+            session.checks.after_forward(recording.inputs)
         loss, reduction = outputs.as_subclass(Tensor), session.reduction
         found = cotangents(outputs, reduction)
         scale = len(found) if reduction == "mean" and not loss.dim() else 1
@@ -177,6 +181,10 @@ class PrivateModel(nn.Module):
     def session(self) -> BatchSession:
         """The session that the private model, optimizer and loader share."""
         return self._session
+
+    def stay_eager(self) -> None:
+        """Replay no passes in this run."""
+        self._engine.stay_eager()
 
     @property
     def _stored(self) -> nn.Module:

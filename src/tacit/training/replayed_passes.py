@@ -1,0 +1,193 @@
+"""The model's passes in a loop around `private.model(...)`: replayed where one recording stands for all steps.
+
+The loss in between is the user's own Python and runs at every step, observed. A recording holds the forward pass, and
+behind it the backward pass, the norms and the clipped sum; it waits in between for the gradients of the outputs. What
+it takes for granted is compared at every step: modules, hooks, attributes and what their code reads, the clip, and the
+form of the inputs. Where any of it changes, the rest of the run is eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from tacit.errors import TrainingMisuse, UnsupportedModel
+from tacit.gradients.deferred import UNTOUCHED, DeferredSum, Recording
+from tacit.gradients.engine import Trace
+from tacit.gradients.flat_gradient import FlatGradient
+from tacit.gradients.inputs import Inputs, form_of, rows, tensors
+from tacit.gradients.outputs import SINGLE, Kind
+from tacit.gradients.rounding import precise_products
+from tacit.training.compile import CompiledSum, replay
+from tacit.training.engine_choice import program_stands, recorded_where_faster
+from tacit.training.private_run import PrivateRun
+
+Passes = Callable[[Tensor], Tensor | None]
+_LEAST_BATCHES = 3  # whose passes are typed at the start of a run
+
+
+class ReplayedPasses(CompiledSum):
+    """Both passes of a model, recorded for each size of padded batch.
+
+    Args:
+        clipped: the model.
+        like: an eager pass: its form, its structure and how its gradients are made are those of all.
+        expected_batch_size: > 0.
+    """
+
+    def __init__(self, clipped: DeferredSum, like: Recording, expected_batch_size: float):
+        super().__init__(clipped, SINGLE.inner_product, expected_batch_size, compiler=False)
+        self._like, self._clip = replace(like, outputs=like.outputs[:0], chunks=[]), clipped.clip
+        self._form, self._packed = form_of(like.inputs), like.outputs[:0]
+
+    def stand_for(self, clipped: DeferredSum, inputs: Inputs) -> bool:
+        """Whether the recordings compute what `clipped` would of `inputs`."""
+        same = clipped is self._clipped and clipped.clip == self._clip and form_of(inputs) == self._form
+        return same and not self.changed()
+
+    def record(self, inputs: Inputs, drawn: int) -> Recording:
+        """The forward pass on at least one record of a logical batch of `drawn`.
+
+        Raises:
+            UnsupportedModel: the passes of a batch of this size cannot be recorded.
+        """
+        outputs, finish = self._begun(inputs, drawn)
+        trainable, slack, dtype = self._clipped.trainable, self._clipped.slack, self._clipped.dtype
+
+        def clipped_sum(cotangents: Tensor) -> FlatGradient | None:
+            total = finish(cotangents)
+            return None if total is None else FlatGradient.of(total, trainable, slack, dtype)
+
+        versions = [value._version for value in tensors(inputs)]
+        return replace(self._like, outputs=outputs, inputs=inputs, versions=versions, replayed=clipped_sum)
+
+    def _begun(self, inputs: Inputs, drawn: int) -> tuple[Tensor, Passes]:
+        """Outputs of the forward pass, and what makes the clipped sum of their gradients."""
+        count = len(tensors(inputs)[0])
+        size, like = self._size(count), self._like.outputs
+        if size > count:
+            inputs = rows(inputs, self._constant(("index", size, count), lambda: _filled(size, count)))
+        cotangents = self._constant(("cotangents", size), lambda: like.new_zeros(size, *like.shape[1:]))
+        weights = self._weights(size, count)
+        given = [*self._parameters, *tensors(inputs)]
+        run: Any = self._graph(inputs, cotangents, [*given, cotangents, weights], drawn)
+        with torch.no_grad(), precise_products():
+            passes = run(*given)
+            outputs = next(passes)[
+                :count
+            ].data  # no view for autograd, which forbids them after a write without gradients
+        version = outputs._version
+
+        def finish(found: Tensor) -> Tensor | None:
+            if outputs._version != version:
+                raise TrainingMisuse(f"the model's activations must {UNTOUCHED}")
+            whole = found
+            if size > count:
+                whole = torch.zeros_like(cotangents)
+                whole[:count] = found
+            with torch.no_grad(), precise_products():
+                total, in_range = passes.send((whole, weights))
+            return total if in_range else None
+
+        return outputs, finish
+
+    def _physical_batch(self, inputs: Inputs, targets: Tensor, drawn: int) -> Tensor | None:
+        return self._begun(inputs, drawn)[1](targets)
+
+    def _trace(self, inputs: Inputs, targets: Tensor) -> Trace:
+        assert self._like.verification.trace is not None
+        return self._like.verification.trace
+
+    def _replayed(self, recorded: GraphModule) -> Any:
+        return replay(recorded, resumed=2)
+
+    def _outputs(self, values: dict[str, Tensor], inputs: Inputs) -> Any:
+        self._packed = self._like.form.pack(super()._outputs(values, inputs))
+        return self._packed
+
+    def _step(self, trace: Trace, like: Inputs, drawn: int, given: list[Tensor]) -> tuple[Tensor, ...]:
+        found = super()._step(trace, like, drawn, given)
+        outputs, self._packed = self._packed, self._like.outputs
+        return *found, outputs
+
+
+def _filled(size: int, count: int) -> Tensor:
+    index = torch.arange(size)
+    index[count:] = 0
+    return index
+
+
+class LoopEngine:
+    """The engine of the model's passes in a loop of the user's own.
+
+    Args:
+        run: that the loop takes steps of; a seeded one, which must repeat, and one of several processes stay eager.
+    """
+
+    def __init__(self, run: PrivateRun):
+        self._run, self._passes = run, None
+        self._chooses = run.stream.secure and run.processes == 1 and run.whole is None
+        self._batches = 0
+
+    @property
+    def name(self) -> str:
+        """That of the next batch, "eager" or "recorded"."""
+        return "eager" if self._passes is None else "recorded"
+
+    def stay_eager(self) -> None:
+        """Record nothing from now on."""
+        self._passes, self._chooses = None, False
+
+    def record(self, clipped: DeferredSum, inputs: Inputs, drawn: int | None, *, steady: bool) -> Recording:
+        """The forward pass of a batch.
+
+        Args:
+            clipped: the model.
+            inputs: of the batch.
+            drawn: records of its logical batch; None for privacy units of several records.
+            steady: whether modules, hooks and attributes are those of the last batch.
+        """
+        if drawn is None or not len(tensors(inputs)[0]) or _modes():
+            return clipped.record(inputs)
+        if self._passes is not None:
+            try:
+                if steady and self._passes.stand_for(clipped, inputs):
+                    return self._passes.record(inputs, drawn)
+            except UnsupportedModel:
+                pass
+            self.stay_eager()
+        recording = clipped.record(inputs)
+        self._batches += 1
+        if self._chooses and self._batches >= _LEAST_BATCHES:
+            self._choose(clipped, recording)
+        return recording
+
+    def _choose(self, clipped: DeferredSum, like: Recording) -> None:
+        """Choose the engine of the remaining steps, once the model has been examined; see `engine_choice`."""
+        verified = like.verification
+        if not verified.final:
+            return
+        self._chooses = False
+        constant = all(kind is not Kind.VALUES for _, kind, _ in like.form.kinds)
+        if not constant or len(like.chunks) != 1 or not program_stands(clipped, None, verified.fixed):
+            return
+        expected = self._run.plan.expected_batch_size
+        self._passes = recorded_where_faster(
+            clipped.model,
+            lambda inputs, cotangents: clipped.release(clipped.record(inputs), cotangents),
+            lambda: ReplayedPasses(clipped, like, expected),
+            (like.inputs, like.outputs),
+            expected,
+            self._run.left,
+        )
+
+
+def _modes() -> bool:
+    """Whether a mode of the user's, such as `torch.autocast` or a counter of operations, is active."""
+    stacks = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+    return any(stacks) or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
