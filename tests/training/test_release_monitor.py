@@ -180,7 +180,7 @@ def _looped(parts):
 def test_noise_is_told_from_other_laws(name, noise):
     statistics, draw = NoiseStatistics(), np.random.default_rng(0)
     for _ in range(100):
-        statistics.add(torch.from_numpy(noise(draw)))
+        statistics.add(noise(draw))
     assert statistics.alarm() == name
 
 
@@ -213,7 +213,7 @@ def test_correct_laws_raise_no_alarm_in_many_runs():
                 )
                 assert found == ""
                 if step < 3:
-                    noise.add(torch.from_numpy(draw.normal(size=700)).float())
+                    noise.add(draw.normal(size=700))
             assert (noise.alarm(), batches.alarm()) == ("", "")
 
 

@@ -220,6 +220,9 @@ class Facts:
 
     def note(self, name: str, how: How, says: str = "") -> None:
         """Set how `name` is known in this run, unless it was found missing."""
+        stated = self._stated.get(name)
+        if stated is not None and (stated.how, stated.says, stated.times) == (how, says, 0):
+            return  # Reading the facts counts checks together, which costs as much as a small operation.
         with self._lock:
             if name not in self._missing and (name, self.runs) not in self._whole:
                 self._facts[name] = Fact(name, how, says=says)

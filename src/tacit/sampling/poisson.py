@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -232,15 +233,22 @@ def bernoulli(stream: Stream, records: int, rate: float | Fraction) -> NDArray[n
     """
     if rate == 1 or not records:
         return np.arange(records)
-    whole, fraction = divmod(Fraction(rate) * 256, 1)
+    whole, fraction = _first_byte(rate)
     bytes_ = stream.bits(-(-records // 8)).view(np.uint8)[:records]
-    undecided = np.flatnonzero(bytes_ == int(whole)) if fraction else np.empty(0, np.int64)
+    undecided = np.flatnonzero(bytes_ == whole) if fraction else np.empty(0, np.int64)
     decided = undecided[bernoulli(stream, len(undecided), fraction)] if len(undecided) else undecided
     if not whole:
         return decided
-    chosen = bytes_ < int(whole)
+    chosen = bytes_ < whole
     chosen[decided] = True
     return np.flatnonzero(chosen)
+
+
+@lru_cache(maxsize=256)
+def _first_byte(rate: float | Fraction) -> tuple[int, Fraction]:
+    """Integer part and fraction of 256 rate."""
+    whole, fraction = divmod(Fraction(rate) * 256, 1)
+    return int(whole), fraction
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from contextvars import ContextVar
 import numpy as np
 import torch
 from scipy.special import bdtr, bdtrc, chdtr, chdtrc
-from torch import Tensor
 
 from tacit.clipping import FlatClip
 from tacit.errors import Refused, TacitError
@@ -38,12 +37,12 @@ class NoiseStatistics:
     """Sums over z = (released sum - sum before noise) / standard deviation, step after step.
 
     Example:
-        >>> statistics = NoiseStatistics()
+        >>> statistics, draw = NoiseStatistics(), np.random.default_rng(0)
         >>> for _ in range(10):
-        ...     statistics.add(torch.randn(10_000, dtype=torch.float64))
+        ...     statistics.add(draw.standard_normal(10_000))
         >>> statistics.alarm()
         ''
-        >>> statistics.add(0.9 * torch.randn(200_000, dtype=torch.float64))
+        >>> statistics.add(0.9 * draw.standard_normal(200_000))
         >>> statistics.alarm()
         'of another size'
     """
@@ -51,17 +50,17 @@ class NoiseStatistics:
     def __init__(self) -> None:
         self._count = self._products = 0
         self._squares = self._powers = self._lagged = 0.0
-        self._last: Tensor | None = None
+        self._last: np.ndarray | None = None
 
-    def add(self, z: Tensor) -> None:
+    def add(self, z: np.ndarray) -> None:
         """Count the noise of one step, shape (coordinates,), finite, float64."""
-        squares = z.square()
-        self._count += z.numel()
+        squares = np.square(z)
+        self._count += z.size
         self._squares += float(squares.sum())
-        self._powers += float(torch.dot(squares, squares))
+        self._powers += float(squares @ squares)
         if self._last is not None and len(self._last) == len(z):
-            self._lagged += float(torch.dot(z, self._last))
-            self._products += z.numel()
+            self._lagged += float(z @ self._last)
+            self._products += z.size
         self._last = z
 
     def alarm(self) -> str:
@@ -73,7 +72,7 @@ class NoiseStatistics:
             return "not normal"
         if self._products >= _LEAST_PRODUCTS and abs(self._lagged) > _FAR * math.sqrt(self._products):
             return "repeated at the next step"
-        if self._last is not None and _repeats(self._last.cpu().numpy()):
+        if self._last is not None and _repeats(self._last):
             return "repeated within a step"
         return ""
 
@@ -116,7 +115,7 @@ class BatchStatistics:
     def add(self, batch: Batch, mechanism: Mechanism) -> str:
         """Count a batch that is charged as `mechanism`; what is wrong with it alone, empty for nothing."""
         indices = batch.indices
-        if len(indices) > 1 and not (np.diff(indices) > 0).all() and len(np.unique(indices)) < len(indices):
+        if not (indices[1:] > indices[:-1]).all() and len(np.unique(indices)) < len(indices):
             return "hold a record twice"
         if batch.owners is not None:
             return ""

@@ -16,7 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import (
+    Tensor,
+    _foreach_copy_,  # pyright: ignore[reportPrivateImportUsage]
+    nn,
+)
 
 from tacit.errors import TrainingMisuse
 from tacit.gradients.inputs import Inputs, Loss, form_of
@@ -116,10 +120,13 @@ class StateGuard:
 
     def stepped(self) -> None:
         """Take the present trainable weights, which a release has just changed, as those of the last release."""
+        moved = [
+            (kept, local(value))
+            for (_, value, kept), (_, trainable) in zip(self._weights, self._trainable, strict=True)
+            if trainable
+        ]
         with torch.no_grad():
-            for (_, value, kept), (_, trainable) in zip(self._weights, self._trainable, strict=True):
-                if trainable:
-                    kept.copy_(local(value))
+            _foreach_copy_([kept for kept, _ in moved], [value for _, value in moved])
 
     def moved(self) -> str:
         """Name of a weight that is not as the last release left it; empty if there is none."""

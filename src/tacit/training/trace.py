@@ -140,6 +140,7 @@ class Trace:
         self.loss_scale, self.refusal = 1.0, _NOT_PRIVATE
         self.order = next(self._made)
         self._device = "cpu"
+        self._signed: tuple[int, tuple[tuple[Hashable, ...], ...]] = 0, ()
 
     def root(self, value: Tensor, kind: type[TracedTensor] | None = None) -> TracedTensor:
         """`value`, whose rows are those of the batch, as the start of what is computed from it."""
@@ -248,23 +249,28 @@ class Trace:
         Args:
             numbers: whether numbers that are no whole ones, which change no record type, are told apart.
         """
-        return tuple(
-            self._shape(self.roots[place]) if node is None else self._program(node, numbers)
-            for place, node in enumerate(self.nodes)
-        )
+        if self._signed[0] != len(self.nodes):
+            said = (
+                self._shape(self.roots[place]) if node is None else self._program(node)
+                for place, node in enumerate(self.nodes)
+            )
+            self._signed = len(self.nodes), tuple(said)
+        if numbers:
+            return self._signed[1]
+        return tuple(tuple(float if isinstance(part, float) else part for part in said) for said in self._signed[1])
 
     def _named(self, value: Tensor) -> Hashable | None:
         """What tells a tensor from outside of the trace from others of another shape, origin or value."""
         name = self.known(value)
         return None if name is None else (name, value.dtype, tuple(map(self._number, value.shape)))
 
-    def _shape(self, root: Tensor) -> Hashable:
+    def _shape(self, root: Tensor) -> tuple[Hashable, ...]:
         return root.dtype, root.stride() if root.dim() > 1 else (), tuple(map(self._number, root.shape))
 
     def _number(self, value: int) -> Hashable:
         return "n" if value == self.size and not isinstance(value, bool) else value
 
-    def _program(self, node: Node, numbers: bool) -> Hashable:
+    def _program(self, node: Node) -> tuple[Hashable, ...]:
         said: list[Hashable] = [node.function, node.grad, node.autocast, node.others, node.ignores]
         for value in flat((node.args, node.kwargs)):
             parts = (value.start, value.stop, value.step) if isinstance(value, slice) else (value,)
@@ -272,7 +278,7 @@ class Trace:
                 if isinstance(part, int):
                     said.append(self._number(part))
                 elif not isinstance(part, Tensor):
-                    said.append(part if numbers or not isinstance(part, float) else float)
+                    said.append(part)
         return tuple(said)
 
 

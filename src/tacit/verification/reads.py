@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import CellType, FrameType
 from typing import Any
@@ -110,6 +111,7 @@ def constant_like(value: Tensor, answer: Answer) -> Any:
     return value.item() if answer.value is None else type(value.item())(answer.value)
 
 
+@lru_cache(maxsize=4096)
 def _inside(filename: str) -> bool:
     return filename.startswith((_OWN, _TORCH))
 
