@@ -117,10 +117,10 @@ def detectable_mu(
         claim: then a pass of this audit says nothing.
     """
     claim = claim or perfect_privacy()
+    fpr = bound(_FALSE_ALARMS * non_members, non_members, alpha / 2)
 
     def refutes(mu: float) -> bool:
         misses = np.zeros_like(_FALSE_ALARMS) if math.isinf(mu) else gaussian_beta(_FALSE_ALARMS, mu)
-        fpr = bound(_FALSE_ALARMS * non_members, non_members, alpha / 2)
         fnr = bound(misses * members, members, alpha / 2)
         reached = TradeOff(ErrorPoints(fpr, fnr), Standing.MEASURED, claim.relation, "best attack")
         return not reached <= claim

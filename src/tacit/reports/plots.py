@@ -140,8 +140,9 @@ def axes_of(size: tuple[float, float], across: str, up: str) -> tuple[Any, Any]:
     """A figure of `size` inches and its axes, with their labels."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.add_subplot()
+    # Margins in inches for the labels that these figures have: to let matplotlib fit them is two fifths of a drawing.
+    width, height = size
+    axes = (figure := Figure(figsize=size)).add_axes((0.9 / width, 0.55 / height, 1 - 1.2 / width, 1 - 0.7 / height))
     axes.set(xlabel=across, ylabel=up)
     return figure, axes
 

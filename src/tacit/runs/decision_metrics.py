@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from tacit import check
 from tacit.audit.bounds import clopper_pearson
@@ -110,13 +109,19 @@ def auroc(scores: np.ndarray, positive: np.ndarray) -> tuple[float, float, float
     m, n = int(positive.sum()), int((~positive).sum())
     if not m or not n:
         return None
-    every = rankdata(scores)
-    below = (every[positive] - rankdata(scores[positive])) / n
-    above = 1 - (every[~positive] - rankdata(scores[~positive])) / m
+    every = _ranks(scores)
+    below = (every[positive] - _ranks(scores[positive])) / n
+    above = 1 - (every[~positive] - _ranks(scores[~positive])) / m
     area = float(below.mean())
     variance = (below.var(ddof=1) / m if m > 1 else 0.25) + (above.var(ddof=1) / n if n > 1 else 0.25)
     reach = max(-float(ndtri((1 - CONFIDENCE) / 2)) * float(np.sqrt(variance)), 1 / (m * n))
     return area, max(area - reach, 0.0), min(area + reach, 1.0)
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1 on, equal values with the mean of theirs; `scipy.stats.rankdata` takes a second to load."""
+    ordered = np.sort(values)
+    return (np.searchsorted(ordered, values) + np.searchsorted(ordered, values, "right") + 1) / 2
 
 
 def recall_at(scores: np.ndarray, positive: np.ndarray, rate: float = FALSE_ALARMS) -> float | None:
