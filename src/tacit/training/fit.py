@@ -237,7 +237,8 @@ def fit(
         if checkpoint is not None:
             epoch = max(1, round(1 / plan.sample_rate))
             every = epoch if checkpoint_every is None else check.count("checkpoint_every", checkpoint_every)
-            writer = CheckpointWriter(checkpoint, every, identity, before, fingerprint, run, update, loop, holdout)
+            file = checkpoint, run, before, fingerprint, identity
+            writer = CheckpointWriter(*file, every=every, update=update, loop=loop, holdout=holdout)
             if saved is not None:
                 writer.restore(saved)
                 checks.restored()

@@ -54,16 +54,74 @@ def file_identity(path: str | Path | None) -> tuple[int, int] | None:
     return (found.st_ino, found.st_mtime_ns) if found is not None else None
 
 
-class CheckpointWriter:
-    """Writes checkpoints of a run, and restores the state of one.
+class CheckpointFile:
+    """The file of a run, of which every version holds what may have run before the next; one process writes it.
 
     Args:
-        path: the file; each checkpoint replaces the one before.
-        every: steps from one checkpoint to the next, >= 1.
-        identity: `file_identity(path)` from before it was read.
+        what: names it in messages.
+        path: the file; each version replaces the one before.
+        run: the running plan.
         before: the ledger when the run began.
         fingerprint: of the run, see `run_fingerprint`.
-        run: the running plan.
+        identity: `file_identity(path)` from before it was read.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        path: str | Path,
+        run: PrivateRun,
+        before: Ledger,
+        fingerprint: dict[str, str],
+        identity: tuple[int, int] | None,
+    ):
+        self._what, self._path, self._run, self._before = what, Path(path), run, before
+        self._fingerprint, self._identity = fingerprint, identity
+        self._id, self._count = new_id(), 0
+
+    def _replace(self, state: dict[str, Any], ahead: int, stopped: str = "") -> None:
+        """Write the next version; raises `TrainingMisuse` where another process has.
+
+        It has counted the steps of this one up to here as lost, and writing over its file would lose its own.
+        """
+        with writing(self._what, self._path):
+            if file_identity(self._path) != self._identity:
+                raise TrainingMisuse(
+                    f"{self._what} must be written by one run at a time; got {str(self._path)!r} from another. "
+                    "This run has ended; the other one goes on."
+                )
+            self._version(state, ahead, stopped).write(self._path)
+            self._identity = file_identity(self._path)
+
+    def _version(self, state: dict[str, Any], ahead: int, stopped: str = "") -> Checkpoint:
+        """The next version, with `ahead` steps from now on as spent."""
+        run, ledger = self._run, self._run.ledger
+        self._count = max(self._count, latest_count(self._id)) + 1
+        spent = ledger.resumable()
+        if run.paid_whole and state:
+            state["run"]["lost"] = ahead
+        elif ahead > 0:
+            reserve_ahead(spent, run.plan, run.taken, ahead)
+        return Checkpoint(
+            step=run.taken,
+            steps=run.plan.steps,
+            fingerprint=self._fingerprint,
+            before=self._before,
+            ledger=ledger.resumable(),
+            spent=spent,
+            stopped=stopped,
+            state=state,
+            id=self._id,
+            count=self._count,
+        )
+
+
+class CheckpointWriter(CheckpointFile):
+    """Writes checkpoints of a run of `fit`, and restores the state of one.
+
+    Args:
+        file: arguments of `CheckpointFile`.
+        every: steps from one checkpoint to the next, >= 1.
         update: the private update, whose clip is saved.
         loop: the training loop.
         holdout: of the run, whose weights to choose from are kept.
@@ -71,21 +129,15 @@ class CheckpointWriter:
 
     def __init__(
         self,
-        path: str | Path,
+        *file: Any,
         every: int,
-        identity: tuple[int, int] | None,
-        before: Ledger,
-        fingerprint: dict[str, str],
-        run: PrivateRun,
         update: PrivateUpdate,
         loop: Loop,
         holdout: PrivateHoldout | None = None,
     ):
-        self._holdout = holdout
-        self._path, self._every, self._identity, self._before = path, every, identity, before
-        self._fingerprint, self._run, self._update, self._loop = fingerprint, run, update, loop
+        super().__init__("checkpoint", *file)
+        self._every, self._update, self._loop, self._holdout = every, update, loop, holdout
         self._written = False
-        self._id, self._count = new_id(), 0
 
     def save(self, finished: bool) -> None:
         """Write a checkpoint if one is due; no step that it does not cover may be taken before the next.
@@ -94,44 +146,14 @@ class CheckpointWriter:
             finished: whether this process takes no further step.
 
         Raises:
-            TrainingMisuse: another process has resumed the run: it has counted the steps of this one up to here as
-                lost, and writing over its file would lose its own.
+            TrainingMisuse: another process has resumed the run.
         """
-        loop = self._loop
-        if not finished and loop.taken % self._every and self._written:
+        taken = self._loop.taken
+        if not finished and taken % self._every and self._written:
             return
-        with writing("checkpoint", self._path):
-            if file_identity(self._path) != self._identity:
-                raise TrainingMisuse(
-                    f"checkpoint must be written by one run at a time; got {str(self._path)!r} from another. "
-                    "This run has ended; the other one goes on."
-                )
-            self._checkpoint(finished).write(self._path)
-            self._identity = file_identity(self._path)
+        ahead = 0 if finished else min(self._run.left, self._every - taken % self._every)
+        self._replace(self._state(), ahead, self._loop.stopped)
         self._written = True
-
-    def _checkpoint(self, finished: bool) -> Checkpoint:
-        """The state now, with all steps until the next checkpoint is due as spent."""
-        loop, ledger = self._loop, self._run.ledger
-        self._count = max(self._count, latest_count(self._id)) + 1
-        ahead = 0 if finished else min(self._run.left, self._every - loop.taken % self._every)
-        spent, state = ledger.resumable(), self._state()
-        if self._run.paid_whole:
-            state["run"]["lost"] = ahead
-        elif ahead:
-            reserve_ahead(spent, self._run.plan, loop.taken, ahead)
-        return Checkpoint(
-            step=loop.taken,
-            steps=loop.steps,
-            fingerprint=self._fingerprint,
-            before=self._before,
-            ledger=ledger.resumable(),
-            spent=spent,
-            stopped=loop.stopped,
-            state=state,
-            id=self._id,
-            count=self._count,
-        )
 
     def restore(self, saved: Checkpoint) -> None:
         """Restore the state of `saved` in the run, the loop, and all that they hold.
@@ -165,7 +187,7 @@ class CheckpointWriter:
             ledger.mark_unsafe(f"unsafe_checkpoint: {saved.origin.value}", Standing.CLAIMED)
         # A seeded run that starts again from an older state repeats the same releases.
         elif saved.origin is Origin.ROLLED_BACK and saved.state["run"]["stream"] is None:
-            if latest_place(saved.id) == str(Path(self._path).resolve()):
+            if latest_place(saved.id) == str(self._path.resolve()):
                 raise check.fail(
                     "checkpoint",
                     "the last one that its run wrote",

@@ -8,18 +8,16 @@ from whichever checkpoint, takes over what the file of the run holds, so that no
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from tacit import check
 from tacit.clipping import clip_from_spec
 from tacit.errors import TrainingMisuse
-from tacit.locking import writing
-from tacit.signing import Origin, latest_count, latest_place, new_id
+from tacit.signing import Origin, latest_count, latest_place
 from tacit.standing import Standing
-from tacit.training.checkpoint import Checkpoint, checkpoint_id, read_checkpoint
+from tacit.training.checkpoint import checkpoint_id, read_checkpoint
 from tacit.training.execution_record import check_same_run, run_fingerprint
 from tacit.training.make_private import Private
-from tacit.training.resume import file_identity, reserve_ahead
+from tacit.training.resume import CheckpointFile, file_identity
 
 NAME = "tacit.safetensors"
 """The file's name in a folder of the trainer."""
@@ -27,7 +25,7 @@ BLOCK = 10
 """Steps that are reserved at a time: what a run that is killed counts too many at most, at one write for each block."""
 
 
-class RunFile:
+class RunFile(CheckpointFile):
     """The file of one run, and its copies in the trainer's checkpoints.
 
     Args:
@@ -40,13 +38,10 @@ class RunFile:
     """
 
     def __init__(self, private: Private, path: str | Path, every: int = BLOCK):
-        self._private, self._path, self._every = private, Path(path), check.count("every", every)
-        self._run = private.model.session.run
-        self._id, self._count, self._covered = new_id(), 0, 0
-        self._before = private.ledger.copy()
-        optimizer = private.optimizer.original
-        self._fingerprint = run_fingerprint(self._run.plan, private.model.module, optimizer, None, ())
-        self._identity = file_identity(path)
+        run = private.model.session.run
+        fingerprint = run_fingerprint(run.plan, private.model.module, private.optimizer.original, None, ())
+        super().__init__("ledger of the run", path, run, private.ledger.copy(), fingerprint, file_identity(path))
+        self._private, self._every, self._covered = private, check.count("every", every), 0
 
     def begin(self) -> None:
         """Reserve the first block of a new run.
@@ -108,48 +103,22 @@ class RunFile:
         """
         self._private.model.session.check_between("a checkpoint must be taken")
         if self._run.writes:
-            self._write(Path(copy), {"run": self._run.state(), "clip": self._run.clip.spec()})
+            state = {"run": self._run.state(), "clip": self._run.clip.spec()}
+            self._version(state, self._covered - self._run.taken).write(copy)
         # Last, so that the file of the run is the latest version of the two.
-        self._replace()
+        self._update_file()
 
     def finish(self) -> None:
         """Give back the reserved steps that were not taken: no further one will be."""
         self._covered = self._run.taken
-        self._replace()
+        self._update_file()
 
     def _reserve(self) -> None:
         self._covered = self._run.taken + max(1, min(self._every, self._run.left))
-        self._replace()
+        self._update_file()
 
-    def _replace(self) -> None:
-        if not self._run.writes:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with writing("ledger of the run", self._path):
-            if file_identity(self._path) != self._identity:
-                raise TrainingMisuse(
-                    f"ledger of the run must be written by one process; got {str(self._path)!r} from another. "
-                    "This run has ended; the other one goes on."
-                )
+    def _update_file(self) -> None:
+        if self._run.writes:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             # No state: a batch may be open, whose records must stay secret, and runs resume from copies.
-            self._write(self._path, {})
-            self._identity = file_identity(self._path)
-
-    def _write(self, path: Path, state: dict[str, Any]) -> None:
-        run, ledger = self._run, self._run.ledger
-        self._count = max(self._count, latest_count(self._id)) + 1
-        spent = ledger.resumable()
-        if self._covered > run.taken:
-            reserve_ahead(spent, run.plan, run.taken, self._covered - run.taken)
-        Checkpoint(
-            step=run.taken,
-            steps=run.plan.steps,
-            fingerprint=self._fingerprint,
-            before=self._before,
-            ledger=ledger.resumable(),
-            spent=spent,
-            stopped="",
-            state=state,
-            id=self._id,
-            count=self._count,
-        ).write(path)
+            self._replace({}, self._covered - self._run.taken)
