@@ -58,9 +58,9 @@ def recorded_where_faster(
         >>> recorded_where_faster(nn.Linear(4, 3), way, lambda: way, batch, 8.0, steps=10) is None, calls
         (True, [8, 8])
     """
-    batch = random_batch(like, max(1, round(expected_batch_size)))
-    others = random_batch(like, 2 * len(batch[1]))
     try:
+        batch = random_batch(like, max(1, round(expected_batch_size)))
+        others = random_batch(like, 2 * len(batch[1]))
         with torch.random.fork_rng([batch[1].device] if batch[1].is_cuda else []):
             eager(*batch)  # The first call examines the model.
             reached = reached_by(model, loss)
