@@ -109,7 +109,7 @@ def test_a_run_without_room_is_refused_before_its_first_step_and_a_failed_one_is
     with pytest.raises(BudgetExceeded, match="survey"):
         train(config_from_table(SMALL), out=project / "refused")
     with pytest.raises(BudgetExceeded, match="survey"):  # whose plan only the data tell
-        train(config_from_table(SMALL | {"method": "output", "epsilon": 1.1}), out=project / "also")
+        train(config_from_table(SMALL | {"method": "objective", "epsilon": 1.1}), out=project / "also")
     assert spent("survey") == before
 
 

@@ -196,6 +196,7 @@ class Ragged(nn.Module):
         return self.bag(x[keep], offsets, per_sample_weights=scales)
 
 
+@pytest.mark.usefixtures("without_types")  # The ends of bags follow all records before.
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("last", [False, True])
 def test_bags_with_offsets_equal_a_float64_loop(mode, last):

@@ -14,7 +14,7 @@ from tacit.data.words import COLUMNS, word_codes
 from tacit.errors import InvalidInput
 from tacit.features import Scattering2d, base, drawings, patches
 from tacit.runs import Config, audit_run, config_from_table, read_config, recipe_config, resume, train
-from tacit.runs import features as run_features
+from tacit.runs import builders as run_features
 from tacit.runs.config import trained_as
 from tacit.runs.held_out import public_test
 from tacit.runs.methods.gradient import Gradient

@@ -10,7 +10,7 @@ from tacit.accounting import Ledger
 from tacit.erm import DPBoostedTrees
 from tacit.errors import InvalidInput
 from tacit.reports.card import summary
-from tacit.runs import config_from_table, read_config, table_training, train
+from tacit.runs import config_from_table, read_config, train
 from tacit.runs.builders import dataset_of
 from tacit.runs.methods import Job, choose_method, method_of
 from tacit.runs.methods.trees import LEAST_RECORDS
@@ -170,7 +170,7 @@ def test_a_frame_is_judged_by_the_same_rule(monkeypatch):
             tacit.train_table(rows(count), target="ill", epsilon=1.0, schema=schema, **settings)
         return found.value.args[0]
 
-    monkeypatch.setattr(table_training, "train_by", stopped)
+    monkeypatch.setattr("tacit.runs.run.train_by", stopped)
     schema = {"classes": ["no", "yes"], "bounds": {"age": (0, 100)}, "categories": {"ward": ["north", "south", "west"]}}
     few, many, asked = config_of(200), config_of(ROWS), config_of(ROWS, epochs=1)
     assert [each.method for each in (few, many, asked)] == ["gradient", "trees", "gradient"]

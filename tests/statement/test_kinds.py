@@ -28,7 +28,7 @@ def finding(path, field):
     return next(each for each in check_statement(path.read_bytes())[1] if each.field == field)
 
 
-@pytest.mark.parametrize("name", ["erm output chaudhuri", "search"])
+@pytest.mark.parametrize("name", ["support vectors", "search"])
 def test_the_ledger_of_a_fit_is_stated_and_a_later_one_takes_the_next_number(home, name, capsys):
     ledger_of(name, home).save(home / "ledger.json")
     (home / "model").write_bytes(b"weights")

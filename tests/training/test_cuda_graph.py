@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from tacit.noise import SeededStream
 from tacit.training import private_step
+from tacit.training.compile import replay
 from tacit.training.cuda_graph import CudaGraph
 from tests.training.cases import blobs, cross_entropy, flat, small_model
 
@@ -104,7 +105,11 @@ def test_steps_of_graphs_give_the_weights_of_recorded_steps(device, monkeypatch,
 
     recorded = trained()
     launched = []
-    make = lambda self, run: launched.append(graph := CudaGraph(run, len(self._parameters), None)) or graph  # noqa: E731
-    monkeypatch.setattr("tacit.training.compile.CompiledSum._launched_whole", make)
+
+    def make(self, recorded):
+        launched.append(CudaGraph(replay(recorded), len(self._parameters), None))
+        return launched[-1]
+
+    monkeypatch.setattr("tacit.training.compile.CompiledSum._replayed", make)
     assert torch.equal(trained(), recorded)
     assert any(graph._graph is not None for graph in launched)

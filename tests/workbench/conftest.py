@@ -1,5 +1,7 @@
 """A folder of three runs with cards and ledgers, and a client with the token."""
 
+from hashlib import sha256
+
 import pytest
 
 pytest.importorskip("starlette", reason="the extra serve is not installed")
@@ -23,8 +25,9 @@ def stored(tmp_path_factory):
         ledger = Ledger.of(Gaussian(noise) * 4)
         folder = root / name
         folder.mkdir()
-        write_card(a_card(ledger=ledger, account=account(ledger, delta=1e-5, accountants=["pld", "rdp"])), folder)
         ledger.save(folder / "ledger.json")
+        card = a_card(ledger=ledger, account=account(ledger, delta=1e-5, accountants=["pld", "rdp"]))
+        write_card(card, folder, digests={"ledger.json": sha256((folder / "ledger.json").read_bytes()).hexdigest()})
     return root
 
 

@@ -292,7 +292,7 @@ class ReleaseMonitor:
 
 
 def _array(values: Tensor) -> np.ndarray:
-    return values.detach().to("cpu", torch.float64).numpy()
+    return values.detach().cpu().double().numpy()
 
 
 def _units(batch: Batch) -> int:
