@@ -78,9 +78,8 @@ class ReplayedPasses(CompiledSum):
         run: Any = self._graph(inputs, cotangents, [*given, cotangents, weights], drawn)
         with torch.no_grad(), precise_products():
             passes = run(*given)
-            outputs = next(passes)[
-                :count
-            ].data  # no view for autograd, which forbids them after a write without gradients
+            # No view for autograd, which forbids writes into one that was made without gradients.
+            outputs = next(passes)[:count].data
         version = outputs._version
 
         def finish(found: Tensor) -> Tensor | None:
