@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from tacit.accounting import How
 from tacit.errors import InvalidInput, MixesRecords, TrainingMisuse, UnsupportedModel
 from tacit.gradients import clipped_sum
 from tacit.noise import SeededStream
@@ -320,6 +321,29 @@ class TestPerExample:
         with pytest.raises((InvalidInput, MixesRecords), match=r"follow its size|its result is of the whole batch"):
             loop()
         assert parts.ledger.steps < len(parts.loader)
+
+    @pytest.mark.parametrize(
+        ("factor", "standing"),
+        [
+            (lambda x: torch.randperm(len(x)).max(), "conditional"),
+            (lambda x: 2 if len(x) > 20 else 1, "conditional"),
+            (lambda x: 1 / (2 if len(x) > 20 else 1), "conditional"),
+            (lambda x: x[:, torch.randperm(2)].square().sum(1), "proven"),
+            (lambda x: 2, "proven"),
+        ],
+    )
+    def test_a_factor_that_follows_the_size_of_the_batch_takes_the_word_away(self, factor, standing):
+        model = small_model()
+        loader = DataLoader(TensorDataset(*blobs()), batch_size=20)
+        parts = make_private(
+            model, plain_sgd(model), loader, clip_norm=1.0, noise_multiplier=1.0, epochs=20, stream=SeededStream(1)
+        )
+        for _ in range(20):
+            for x, y in parts.loader:
+                (cross_entropy(parts.model(x), y) * factor(x)).backward()
+                parts.optimizer.step()
+        facts = parts.ledger.facts
+        assert (facts["numbers_read"].how is How.ASSUMED) == (standing == "conditional")
 
     def test_a_constant_that_happens_to_be_the_batch_size_is_no_division_by_it(self):
         model = small_model()

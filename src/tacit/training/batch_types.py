@@ -180,11 +180,25 @@ def course_of(trace: Trace) -> tuple[Hashable, ...]:
     return tuple(node.function for node in trace.nodes if node is not None)
 
 
+# Operations whose values follow whole numbers that they are given; elsewhere these are sizes and axes.
+_MAKING = frozenset((torch.tensor, torch.randperm))
+_ARITHMETIC = frozenset(
+    {torch.mul, torch.div, torch.pow, Tensor.mul, Tensor.div, Tensor.pow}
+    | {Tensor.__mul__, Tensor.__rmul__, Tensor.__truediv__, Tensor.__pow__}
+)
+
+
 def numbers_of(trace: Trace) -> Iterator[tuple[Hashable, str, float]]:
-    """(place, its name, number) of every number, no whole one but in a tensor, that an operation was given."""
+    """(place, its name, number) of every number that makes or changes values.
+
+    Arithmetic with the size of the batch itself is judged where the loss is computed again from fewer rows.
+    """
     for place, node in enumerate(trace.nodes):
-        for order, value in enumerate(flat((node.args, node.kwargs)) if node is not None else ()):
-            if node is not None and (type(value) is float or (type(value) is int and node.function is torch.tensor)):
+        if node is None:
+            continue
+        makes, counts = node.function in _MAKING, node.function in _ARITHMETIC
+        for order, value in enumerate(flat((node.args, node.kwargs))):
+            if type(value) is float or (type(value) is int and (makes or (counts and value != trace.size))):
                 yield (node.function, place, order), f"a number at {node.line}", float(value)
 
 
