@@ -32,7 +32,7 @@ ROOMS = (
 MANY = 4  # From so many parameters on, names alone do not explain a function.
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Modules that need an optional package for their import.
-OPTIONAL = ("tacit.integrations.pyro", "tacit.integrations.mlflow")
+OPTIONAL = "tacit.integrations.pyro"
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 

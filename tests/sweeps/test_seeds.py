@@ -1,4 +1,4 @@
-"""The seed of the noise reaches neither stores, exports, messages nor MLflow."""
+"""The seed of the noise reaches neither stores, exports nor messages."""
 
 import json
 

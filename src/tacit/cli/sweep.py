@@ -95,7 +95,6 @@ def results_command(
     *,
     sweep: str | None = None,
     export: Path | None = None,
-    mlflow: str | None = None,
     json: bool = False,
 ) -> None:
     """Show the stored results of sweeps.
@@ -104,7 +103,6 @@ def results_command(
         store: SQLite file of results.
         sweep: Show only this sweep.
         export: Write the results to FILE.csv or FILE.parquet.
-        mlflow: Log every result to this MLflow tracking URI.
         json: Print JSON.
     """
     from tacit import check
@@ -117,10 +115,6 @@ def results_command(
     results = opened.results(sweep)
     if export is not None:
         write(results, export)
-    if mlflow is not None:
-        from tacit.integrations.mlflow import log_results
-
-        log_results(results, mlflow)
     show(results, unfinished=opened.unfinished, json=json)
 
 

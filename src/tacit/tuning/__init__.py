@@ -1,6 +1,6 @@
 """Private tuning: trials of random settings, of which one is released and everything is accounted for."""
 
-from tacit.tuning.plan import Candidates, Search, Space, propose, space_of
+from tacit.tuning.plan import Candidates, Search, Space, space_of
 from tacit.tuning.search import PrivateSearchCV
 from tacit.tuning.tune import Tuned, resume_tuning, tune
 
@@ -10,7 +10,6 @@ __all__ = [
     "Search",
     "Space",
     "Tuned",
-    "propose",
     "resume_tuning",
     "space_of",
     "tune",
