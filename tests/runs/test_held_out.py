@@ -104,7 +104,7 @@ def test_the_noise_has_the_law_that_the_ledger_says(monkeypatch):
     monkeypatch.setattr(held_out, "_ledger", lambda *given, **rest: Ledger.of(DiscreteGaussian(scale)))
     monkeypatch.setattr(held_out, "_told", lambda *given: {})
     n, right = len(data.y_test), int((data.y_test == 1).sum())
-    counts = [round(noisy_result(config, data, predicted, answers, ledger).value * n) for _ in range(2000)]
+    counts = [round(noisy_result(config, data, predicted, answers, ledger)[0] * n) for _ in range(2000)]
     law = np.exp(-0.5 * ((np.arange(-60, 61)) / scale) ** 2)
     law /= law.sum()
     expected = np.zeros(n + 1)

@@ -6,7 +6,7 @@ import getpass
 import json
 import os
 import platform
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,37 +25,6 @@ from tacit.signing import new_id
 from tacit.tradeoff import Target, TradeOff, check_target
 
 SCOPES = ("fixed", "adaptive")
-_TRIES = 3  # compositions on a snapshot, before one is made while others wait
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a run asks to have reserved.
-
-    Attributes:
-        id: of the reservation.
-        label: of the run.
-        scope: of the run.
-        steps: what to reserve.
-        block: identity of the process or run that may use it.
-        head: what its ledger says by now.
-        part: (split, index) where it reads one part of the records.
-    """
-
-    id: str
-    label: str
-    scope: str
-    steps: Steps
-    block: str = ""
-    head: dict[str, Any] = field(default_factory=dict)
-    part: tuple[str, int] | None = None
-
-    def draft(self, dataset: str) -> Draft:
-        """The row of it."""
-        rows = [{**json.loads(text), "steps": steps} for text, steps in self.steps.items()]
-        said = {"label": self.label, "scope": self.scope, "block": self.block, "who": _who(), "head": self.head}
-        part = {} if self.part is None else {"part": list(self.part)}
-        return Draft(dataset, "reserve", self.id, said | {"mechanisms": rows} | part)
 
 
 class DatasetBudget:
@@ -163,13 +132,13 @@ class DatasetBudget:
         if part is not None:
             self._check_part(part, records)
         made = Reservation(self, new_id())
-        self.append_reserve(Wanted(made.id, check.text("label", label), scope, steps, made.block, {}, part))
+        self._append_reserve(self._draft(made.id, check.text("label", label), scope, steps, made.block, part=part))
         return made
 
     def check(self, planned: Planned, label: str = "run") -> None:
         """Raise `BudgetExceeded` where `planned` would cross a cap; nothing is reserved."""
         self.store.refresh()
-        self._check_caps(Wanted("", label, "adaptive", self._steps(planned)).draft(self.name), self.store.rows)
+        self._check_caps(self._draft("", label, "adaptive", self._steps(planned)), self.store.rows)
 
     def check_left(self, label: str = "run") -> None:
         """Raise `BudgetExceeded` where no run at all is left under a cap, however noisy; nothing is reserved."""
@@ -257,22 +226,25 @@ class DatasetBudget:
                 return True
         return False
 
-    def append_reserve(self, wanted: Wanted) -> None:
-        """Append a row that reserves `wanted`, after a check of every cap, or of the filter."""
-        draft = wanted.draft(self.name)
-        self.store.refresh()
-        for attempt in range(_TRIES):
-            seen = self._relevant(self.store.rows)
-            if attempt + 1 < _TRIES:  # The last attempt composes while others wait.
-                self._check_caps(draft, self.store.rows)
+    def _draft(
+        self, id: str, label: str, scope: str, steps: Steps, block: str = "", head: Any = None, part: Any = None
+    ) -> Draft:
+        """The row that reserves `steps` for a run; its other fields are those of `Held`, of one block."""
+        rows = [{**json.loads(text), "steps": times} for text, times in steps.items()]
+        said = {"label": label, "scope": scope, "block": block, "who": _who(), "head": head or {}, "mechanisms": rows}
+        return Draft(self.name, "reserve", id, said if part is None else said | {"part": list(part)})
 
-            def make(rows: tuple[Row, ...], seen: int = seen, last: bool = attempt + 1 == _TRIES) -> list[Draft]:
-                if last:
-                    self._check_caps(draft, rows)
-                return [draft] if last or self._relevant(rows) == seen else []
-
-            if self.store.append(make):
+    def _append_reserve(self, draft: Draft) -> None:
+        """Append a row that reserves something, after a check of every cap, or of the filter."""
+        while True:
+            self.store.refresh()
+            rows = self.store.rows
+            self._check_caps(draft, rows)  # Composed while nobody waits, and again where a row came in between.
+            if self.store.append(partial(self._unless_others, draft, self._last(rows))):
                 return
+
+    def _unless_others(self, draft: Draft, seen: int, rows: tuple[Row, ...]) -> list[Draft]:
+        return [draft] if self._last(rows) == seen else []
 
     def reserve_more(self, held: Held, missing: Steps, block: str, head: dict[str, Any]) -> None:
         """Reserve more for a run that has a reservation.
@@ -286,13 +258,13 @@ class DatasetBudget:
         Raises:
             BudgetExceeded: a cap would be crossed; nothing was reserved.
         """
-        self.append_reserve(Wanted(held.id, held.label, held.scope, missing, block, head, held.part))
+        self._append_reserve(self._draft(held.id, held.label, held.scope, missing, block, head, held.part))
 
     def append(self, reservation: str, kind: str, body: dict[str, Any]) -> None:
         """Append a row, about a reservation where it names one."""
         self.store.append(lambda rows: [Draft(self.name, kind, reservation, body)])
 
-    def _relevant(self, rows: tuple[Row, ...]) -> int:
+    def _last(self, rows: tuple[Row, ...]) -> int:
         """Number of the last row about this data set."""
         return max((row.number for row in rows if row.dataset == self.name), default=0)
 

@@ -147,14 +147,13 @@ def _verify_run(folder: Path, *, json: bool) -> None:
     word = run.word and CONSISTENT
     told = {SIGNATURE: run.seal.signature.value} | {name: run.seal.of(name).value for name in run.seal.found}
     told |= {name: origin.value for name, origin in run.later.items()}
-    rows = [{"accountant": each.accountant, "stated": each.stated, "recomputed": each.recomputed} for each in numbers]
-    _print_files(told, {"of": "spec" if word else "run", "word": word, "numbers": rows}, json=json)
+    _print_files(told, {"of": "spec" if word else "run", "word": word, "numbers": numbers}, json=json)
     if any(run.seal.of(name).refused for name in run.seal.found):
         raise typer.Exit(REFUTED)  # of a run that was stopped
     if json:
         return
-    if rows:
-        print(f"card.json: all {len(rows)} guarantees are those that ledger.json gives; recomputed here.")
+    if numbers:
+        print(f"card.json: all {len(numbers)} guarantees are those that ledger.json gives; recomputed here.")
     if not word and run.state != "begun" and (said := rounding_of(run.ledger)):
         print(said)
 

@@ -27,15 +27,12 @@ __all__ = [
     "write_card",
 ]
 
-_HOMES = {
-    "audit_page": ("audit_files", "audit_table_of", "write_audit"),
-    "card": ("Card", "card_markdown", "card_table", "coarse_seconds", "write_card"),
-    "tables": ("account_table", "audit_table", "facts_table", "plain_table", "sweep_table"),
-}
+_HOMES = ("tables", "card", "audit_page")  # light ones first
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"tacit.reports.{home}"), name)
+    for home in _HOMES if name in __all__ else ():
+        module = importlib.import_module(f"tacit.reports.{home}")
+        if hasattr(module, name):
+            return getattr(module, name)
     raise AttributeError(f"module 'tacit.reports' has no attribute {name!r}")

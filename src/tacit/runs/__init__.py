@@ -32,16 +32,12 @@ __all__ = [
     "train_table",
 ]
 
-_HOMES = {
-    "audits": ("audit_run",),
-    "config": ("Config", "TableConfig", "config_from_table", "preset_names", "read_config", "recipe_config"),
-    "prediction": ("LoadedModel", "load"),
-    "run": ("Run", "TrainedTable", "follow", "join", "leave", "resume", "train", "train_table"),
-}
+_HOMES = ("config", "prediction", "run", "audits")  # light ones first
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"tacit.runs.{home}"), name)
+    for home in _HOMES if name in __all__ else ():
+        module = importlib.import_module(f"tacit.runs.{home}")
+        if hasattr(module, name):
+            return getattr(module, name)
     raise AttributeError(f"module 'tacit.runs' has no attribute {name!r}")

@@ -6,7 +6,6 @@ Private validation records of a run: set aside before it trains, by the [validat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +18,7 @@ from tacit import check
 from tacit.accounting import EXACT_RELEASE, Account, Ledger, accountant, common_facts
 from tacit.calibration import smallest
 from tacit.data import Dataset
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import DiscreteGaussian
 from tacit.noise import SecureStream, SeededStream
 from tacit.noise.discrete import discrete_gaussian
@@ -57,19 +56,6 @@ UNSAFE = f"The test records are private and were measured without noise ({SWITCH
 _LARGEST = 20.0
 
 
-@dataclass(frozen=True)
-class NoisyResult:
-    """A test result that private records have paid for.
-
-    Attributes:
-        value: the metric of the run.
-        told: what `card.json` says of it under `held_out`.
-    """
-
-    value: float
-    told: Mapping[str, Any]
-
-
 def public_test(config: Config) -> bool:
     """Whether the test records are public: declared, or by default those of a published data set."""
     return (config.test_records or ("private" if config.own_data else "public")) == "public"
@@ -94,15 +80,15 @@ def not_measured(why: str) -> dict[str, Any]:
 
 def planned_cost(config: Config, dataset: Dataset, unit: str) -> Ledger | None:
     """What test records pay where `test_epsilon` says so, known before anything runs; None otherwise."""
-    if measured_exactly(config) or not config.test_epsilon or isinstance(_units(dataset, unit), str):
+    if measured_exactly(config) or not config.test_epsilon or (unit != "record" and dataset.test_units is None):
         return None
     return _ledger(config, dataset, unit, Epsilon(config.test_epsilon, config.delta), secure=True)
 
 
 def noisy_result(
     config: Config, dataset: Dataset, predicted: np.ndarray, answers: Account, ledger: Ledger
-) -> NoisyResult | str:
-    """The test metric with exact discrete Gaussian noise, or why there is none.
+) -> tuple[float, dict[str, Any]]:
+    """The test metric with exact discrete Gaussian noise, and what `card.json` says of it under `held_out`.
 
     A test record pays for this result, a training record for the training. Each result of a unit lies in [0, 1]:
     whether a label is right, or a squared error as a share of the declared range; of a user, the mean over its
@@ -115,14 +101,14 @@ def noisy_result(
         answers: of the accountants for the training.
         ledger: of the training, whose relation and unit count here too.
 
+    Raises:
+        Refused: there is none; the sentence says why.
+
     Source: McSherry 2009, Theorem 4; Canonne, Kamath & Steinke 2020.
     """
-    units = _units(dataset, ledger.unit)
-    if isinstance(units, str):
-        return units
-    target = _target(config, answers)
-    if isinstance(target, str):
-        return target
+    if ledger.unit != "record" and dataset.test_units is None:
+        raise Refused("a user may have records on both sides")
+    units, target = None if ledger.unit == "record" else dataset.test_units, _target(config, answers)
     stream = stream_of(config) or SecureStream()
     paid = _ledger(config, dataset, ledger.unit, target, secure=stream.secure)
     (mechanism, _), *_ = paid.mechanism.parts()
@@ -131,20 +117,21 @@ def noisy_result(
     levels, shares = mechanism.sensitivity, unit_means(losses, units)
     total = rounded_sum(shares, levels, stream) + discrete_gaussian(stream, Fraction(mechanism.scale) ** 2)
     mean = min(max(total / levels / len(shares), 0.0), 1.0)
-    return NoisyResult(_metric(dataset, mean), _told(paid, mechanism, config.delta))
+    metric = mean if dataset.task == "classification" else _span(dataset) * math.sqrt(mean)
+    return metric, _told(paid, mechanism, config.delta)
 
 
-def _target(config: Config, answers: Account) -> Epsilon | str:
+def _target(config: Config, answers: Account) -> Epsilon:
     if config.test_epsilon is not None:
         if config.test_epsilon == 0:
-            return "test_epsilon is 0"
+            raise Refused("test_epsilon is 0")
         return Epsilon(config.test_epsilon, config.delta)
     if config.delta == 0:
-        return "the noise of their result needs a delta above 0"
+        raise Refused("the noise of their result needs a delta above 0")
     found = [result.epsilon for result in answers.results if result.tradeoff.source == "pld"]
     epsilon = found[0] if found else config.epsilon
     if epsilon is None or not epsilon > 0:
-        return "the training states no epsilon that they could pay; test_epsilon names one"
+        raise Refused("the training states no epsilon that they could pay; test_epsilon names one")
     return Epsilon(min(epsilon, _LARGEST), config.delta)
 
 
@@ -186,15 +173,6 @@ def _told(paid: Ledger, mechanism: DiscreteGaussian, delta: float) -> dict[str, 
     }
 
 
-def _units(dataset: Dataset, unit: str) -> np.ndarray | str | None:
-    """The unit of each test record, None where each is one, or why they cannot be told from those of training."""
-    if unit == "record":
-        return None
-    if dataset.test_units is None:
-        return "a user may have records on both sides"
-    return dataset.test_units
-
-
 def _losses(dataset: Dataset, predicted: np.ndarray) -> np.ndarray:
     """1 for a right label, the squared error of a number as a share of its largest: in [0, 1] whatever is predicted."""
     if dataset.task == "classification":
@@ -209,10 +187,6 @@ def _span(dataset: Dataset) -> float:
     if dataset.task == "regression":
         return float(dataset.target_range[1] - dataset.target_range[0])
     return float(np.ptp(ratings_of(dataset)))
-
-
-def _metric(dataset: Dataset, mean: float) -> float:
-    return mean if dataset.task == "classification" else _span(dataset) * math.sqrt(mean)
 
 
 def check_declared(config: Config) -> None:

@@ -172,7 +172,7 @@ class OpenedRun:
             warnings.warn(self.reserve.replace("This", "this", 1), PrivacyWarning, 3)
 
     @cached_property
-    def numbers(self) -> list[Number]:
+    def numbers(self) -> list[dict[str, Any]]:
         """Every guarantee of the card beside what its ledger gives; raises `Changed` where one is another."""
         return self._numbers(self.own_card["guarantees"]) if self.own_card else []
 
@@ -183,7 +183,7 @@ class OpenedRun:
         if self.word and signature is not None:
             write_text(self.folder / run_signature.VERIFIED, json_text({"files": files, "signature": signature}))
 
-    def _numbers(self, rows: Sequence[Mapping[str, Any]]) -> list[Number]:
+    def _numbers(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Guarantees of the card beside those of its ledger; a card alone has its mechanisms, without their facts."""
         with _reading(run_signature.CARD):
             if run_signature.LEDGER in self._contents:
@@ -401,23 +401,6 @@ _MOST = 100  # guarantees of a card, each of which takes a second at most
 _COMPARED = ("epsilon", "epsilon_lower", "mu", "advantage")
 
 
-@dataclass(frozen=True)
-class Number:
-    """A guarantee of a card and the epsilon that its ledger gives.
-
-    Attributes:
-        accountant: by name.
-        delta: of both.
-        stated: epsilon of the card.
-        recomputed: epsilon from the ledger, here.
-    """
-
-    accountant: str
-    delta: float
-    stated: float
-    recomputed: float
-
-
 def best_guarantee(card: Mapping[str, Any]) -> dict[str, Any]:
     """The guarantee of the best standing with the smallest epsilon on a card; empty where there is none."""
     order = [standing.value for standing in Standing]
@@ -440,8 +423,8 @@ def ledger_of_card(card: Mapping[str, Any]) -> Ledger:
 
 def numbers_of(
     card: Mapping[str, Any], ledger: Ledger, rows: Sequence[Mapping[str, Any]], *, holds: bool = False
-) -> list[Number]:
-    """Each of the guarantees `rows` beside what `ledger` gives.
+) -> list[dict[str, Any]]:
+    """Each of the guarantees `rows`, by accountant: epsilon as it is stated, and recomputed from `ledger`.
 
     Args:
         card: with the version that computed them: another one's accountants may have been looser, so that of its cards
@@ -455,7 +438,7 @@ def numbers_of(
     """
     check.count("guarantees", len(rows), minimum=0, maximum=_MOST)
     agree = _agree if not holds and card.get("versions", {}).get("tacit") == version("tacit") else _holds
-    found = list[Number]()
+    found = []
     for delta in dict.fromkeys(row["delta"] for row in rows):
         asked = [row for row in rows if row["delta"] == delta]
         known = _answers(ledger.mechanism, ledger.relation, delta, tuple(row["accountant"] for row in asked))
@@ -464,7 +447,8 @@ def numbers_of(
             if ours is None or not agree(row, ours, ledger.standing):
                 # Without the number itself, which nobody should read.
                 raise Changed(CARD, f"states another number by {row['accountant']} than its ledger.json gives")
-            found.append(Number(row["accountant"], float(delta), float(row["epsilon"]), ours["epsilon"]))
+            named = {"accountant": row["accountant"], "stated": float(row["epsilon"])}
+            found.append(named | {"recomputed": ours["epsilon"]})
     return found
 
 
@@ -482,16 +466,15 @@ def _agree(stated: Mapping[str, Any], ours: Mapping[str, Any], known: Standing) 
     standing = Standing.weakest(Standing(ours["standing"]), known)
     if (stated["standing"], stated.get("relation")) != (standing, ours["relation"]):
         return False
-    for name in _COMPARED:
-        first, second = stated.get(name), ours[name]
-        if first is None and name == "epsilon_lower" and standing is not Standing.PROVEN:
-            continue
-        if first is None or second is None:
-            if first is not second:
-                return False
-        elif not (float(first) == second or math.isclose(float(first), second, rel_tol=_AGREEMENT, abs_tol=1e-9)):
-            return False
-    return True
+    weak = standing is not Standing.PROVEN
+    kept = [name for name in _COMPARED if not (weak and name == "epsilon_lower" and stated.get(name) is None)]
+    return all(_close(stated.get(name), ours[name]) for name in kept)
+
+
+def _close(first: Any, second: Any) -> bool:
+    if first is None or second is None:
+        return first is second
+    return math.isclose(float(first), second, rel_tol=_AGREEMENT, abs_tol=1e-9)
 
 
 def _holds(stated: Mapping[str, Any], ours: Mapping[str, Any], known: Standing) -> bool:

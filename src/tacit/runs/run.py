@@ -31,7 +31,7 @@ from tacit.data.answers import usual_delta, usual_settings
 from tacit.data.declarations import Declarations
 from tacit.data.delimited import TableFormat
 from tacit.data.table import dataset_from, is_frame
-from tacit.errors import TacitError, TrainingMisuse
+from tacit.errors import Refused, TacitError, TrainingMisuse
 from tacit.locking import locked, remove_lock
 from tacit.noise import compiled
 from tacit.reports import Card, coarse_seconds, write_card
@@ -200,11 +200,10 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     planned = held_out.planned_cost(config, dataset, "record" if dataset.units is None else "user")
     if planned is not None:
         charged.cover(planned)
-    if job.resume:
-        # Of an attempt that was killed before it signed its card: another attempt must not sign it as the run's.
-        for name in ("card.json", "card.html"):
-            (folder / name).unlink(missing_ok=True)
-    else:
+    # Of an attempt that was killed before it signed its card: another attempt must not sign it as the run's.
+    for name in (run_signature.CARD, run_signature.PAGE):
+        (folder / name).unlink(missing_ok=True)
+    if not job.resume:
         write_text(folder / "config.json", json_text(config.settings()))
         if dataset.features is not None:
             save_model(dataset.features, folder / run_signature.FEATURES)
@@ -260,19 +259,15 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
             **({"chosen": config.chosen} if config.chosen else {}),
             **({} if charged.dataset is None else {"budget": charged.dataset.name}),
         },
-        versions=_versions(),
+        versions=versions_of("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
+        | {"noise": compiled.engine()},
         # How long a search took would tell how many trials it made.
         wall_seconds=0.0 if method.hides_time else coarse_seconds(time.perf_counter() - started),
         training_seconds=0.0 if method.hides_time else coarse_seconds(trained_in),
         about=config.section("statement").about(dataset.name),
     )
     write_preprocessing(folder, config, dataset)
-    others = {
-        name: digest
-        for name, digest in run_signature.digests_of(folder).items()
-        if name not in (run_signature.CARD, run_signature.PAGE)
-    }
-    write_card(card, folder, digests=others)
+    write_card(card, folder, digests=run_signature.digests_of(folder))
     run_signature.sign_run(folder, config.model)
     _remove_states(folder)
     if "statement" in config.sections:
@@ -305,15 +300,15 @@ def _test_metrics(
         exact = metric_on_test(dataset, predicted)
         further = {"constant_test": constant_test(dataset), **decision_metrics(dataset, predicted)}
         return {"test": exact, **further}, held_out.told_exactly(config)
-    if charged.dataset is not None and config.test_epsilon is None:
-        result: held_out.NoisyResult | str = "a run that a registry is charged for measures them at a test_epsilon only"
-    elif seen:
-        result = "an earlier attempt of this run may have shown their result"
-    else:
-        result = held_out.noisy_result(config, dataset, predicted, answers, job.ledger)
-    if isinstance(result, str):
-        return {"test": None}, held_out.not_measured(result)
-    return {"test": result.value}, dict(result.told)
+    try:
+        if charged.dataset is not None and config.test_epsilon is None:
+            raise Refused("a run that a registry is charged for measures them at a test_epsilon only")
+        if seen:
+            raise Refused("an earlier attempt of this run may have shown their result")
+        value, told = held_out.noisy_result(config, dataset, predicted, answers, job.ledger)
+    except Refused as why:
+        return {"test": None}, held_out.not_measured(str(why))
+    return {"test": value}, told
 
 
 def resume(
@@ -370,10 +365,14 @@ def _remove_states(folder: Path) -> None:
 
 def _check_free(folder: Path) -> None:
     """A run writes over no other: half of each would be left if it were killed."""
-    if any(
-        (folder / name).exists()
-        for name in ("ledger.json", run_signature.MODEL, "card.json", run_signature.CHECKPOINT, run_signature.SEARCH)
-    ):
+    files = (
+        run_signature.LEDGER,
+        run_signature.MODEL,
+        run_signature.CARD,
+        run_signature.CHECKPOINT,
+        run_signature.SEARCH,
+    )
+    if any((folder / name).exists() for name in files):
         hint = "Give another one, or go on with a run that was stopped by --resume."
         raise check.fail("out", "a folder without a run", str(folder), hint)
 
@@ -398,12 +397,6 @@ def _begin(ledger: Ledger, config: Config, dataset: Dataset, charged: RunBudget)
             ledger.assume(unpaid(leak))
         else:
             ledger.read_from_data(leak)
-
-
-def _versions() -> dict[str, str]:
-    return versions_of("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn") | {
-        "noise": compiled.engine()
-    }
 
 
 def join(config: Config) -> int:
