@@ -33,10 +33,12 @@ from torch.nn import functional as F
 
 from benchmarks.estimators import (
     ReleaseDifferences,
+    audit_normal,
     gaussian_family,
     guesses_refute,
     many_runs,
     noise_family,
+    normal_points,
     refute_family,
 )
 from benchmarks.worst_case import WorstCase
@@ -267,14 +269,14 @@ def audited(scores: attacks.Scores, noise: float, rate: float, steps: int, spent
     family = noise_family(lambda s: Gaussian(s).poisson(rate) * steps, low=noise / 2, high=noise * 4)
     certified = float(claim.epsilon(DELTA))
     with cpu(spent, "estimate"):
-        points = audit.normal_points(scores, confidence=0.95)
+        points = normal_points(scores, confidence=0.95)
         by_normal = refute_family(family, lambda curve: not points <= curve, delta=DELTA)
     by_counts = audit.audit_scores(scores, delta=DELTA, trials="independent", estimator="fixed", claim=claim)
     found = {
         "normal, noise family": by_normal.epsilon_lower,
         "fixed, noise family": refute_family(family, by_counts.refutes, delta=DELTA).epsilon_lower,
         "fixed": by_counts.epsilon_lower,
-        "normal": audit.audit_normal(scores, delta=DELTA).epsilon_lower,
+        "normal": audit_normal(scores, delta=DELTA).epsilon_lower,
         "one run": audit.audit_one_run(scores, delta=DELTA).epsilon_lower,
         "one run, noise family": refute_family(family, guesses_refute(scores), delta=DELTA).epsilon_lower,
     }
@@ -305,7 +307,7 @@ def black_box(data_dir: str | None) -> Figures:
                 "gaussian family": refute_family(gaussian_family(), found.refutes, delta=DELTA).epsilon_lower,
                 "noise family": refute_family(family, found.refutes, delta=DELTA).epsilon_lower,
                 "fixed": found.epsilon_lower,
-                "normal": audit.audit_normal(scores, delta=DELTA).epsilon_lower,
+                "normal": audit_normal(scores, delta=DELTA).epsilon_lower,
                 "refuted": found.refutes(claim),
                 "cpu_seconds": spent["seconds"],
             },

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.estimators import SequentialAudit, audit_multisplit
+from benchmarks.estimators import SequentialAudit, audit_multisplit, separation
 from tacit.attacks import Scores
 from tacit.audit import (
     ESTIMATORS,
     guessed_right,
     one_run_curve_refutes,
     one_run_p_value,
-    separation,
 )
 from tacit.relation import Relation
 from tacit.standing import Standing

@@ -22,11 +22,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.estimators import ReleaseDifferences
+from benchmarks.estimators import ReleaseDifferences, audit_normal
 from tacit import audit
 from tacit.accounting import Ledger, accountant
 from tacit.attacks import Scores
-from tacit.audit import LikelihoodRatio, audit_normal, audit_scores
+from tacit.audit import LikelihoodRatio, audit_scores
 from tacit.clipping import AdaptiveClip, BatchMeanClip, FlatClip, GroupClip, PerLayerClip
 from tacit.erm import DPLogisticRegression
 from tacit.errors import BudgetExceeded, TacitError

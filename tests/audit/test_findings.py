@@ -4,20 +4,25 @@ import math
 
 import numpy as np
 import pytest
-from benchmarks.estimators import audit_multisplit, gaussian_family, noise_family, refute_family
+from benchmarks.estimators import (
+    audit_multisplit,
+    audit_normal,
+    gaussian_family,
+    noise_family,
+    refute_family,
+    separation,
+)
 from scipy.stats import binom, norm
 
 from tacit.accounting import accountant
 from tacit.attacks import Scores
 from tacit.audit import (
-    audit_normal,
     audit_one_run,
     audit_one_run_curve,
     audit_scores,
     guessed_right,
     one_run_curve_refutes,
     one_run_p_value,
-    separation,
 )
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian

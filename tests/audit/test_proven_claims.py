@@ -8,13 +8,12 @@ import math
 
 import numpy as np
 import pytest
-from benchmarks.estimators import SequentialAudit, audit_multisplit
+from benchmarks.estimators import SequentialAudit, audit_multisplit, audit_normal
 
 from tacit.accounting import accountant
 from tacit.attacks import Scores
 from tacit.audit import (
     ESTIMATORS,
-    audit_normal,
     audit_one_run,
     audit_one_run_curve,
     audit_scores,

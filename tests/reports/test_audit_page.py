@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tacit.attacks import Overlap, Scores
-from tacit.audit import Report, audit_normal, audit_scores
+from tacit.audit import Report, audit_one_run_curve, audit_scores
 from tacit.relation import Relation
 from tacit.reports import audit_table_of, write_audit
 from tacit.standing import Standing
@@ -22,7 +22,7 @@ def scores(mu, size=500):
 def report(mu=1.0, claimed=2.0, **changes):
     claim = None if claimed is None else TradeOff(GaussianCurve(claimed), Standing.PROVEN, Relation.ADD_REMOVE, "pld")
     result = audit_scores(scores(mu), delta=1e-5, trials="independent", claim=claim)
-    finding = audit_normal(scores(mu), delta=1e-5, claim=claim)
+    finding = audit_one_run_curve(scores(mu), delta=1e-5, claim=claim)
     return Report(**({"delta": 1e-5, "results": [result], "findings": [finding], "claim": claim} | changes))
 
 

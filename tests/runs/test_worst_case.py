@@ -2,10 +2,10 @@ import math
 
 import numpy as np
 import pytest
-from benchmarks.estimators import many_runs
+from benchmarks.estimators import audit_normal, many_runs
 from benchmarks.worst_case import WorstCase
 
-from tacit.audit import audit_normal, audit_scores
+from tacit.audit import audit_scores
 from tacit.errors import InvalidInput
 
 

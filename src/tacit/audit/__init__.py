@@ -18,13 +18,7 @@ from tacit.audit.one_run_audit import (
     one_run_p_value,
 )
 from tacit.audit.results import AuditResult, Finding, Report, Trials
-from tacit.audit.run import (
-    audit_normal,
-    audit_scores,
-    normal_points,
-    one_run,
-    separation,
-)
+from tacit.audit.run import audit_scores, one_run
 from tacit.audit.sampler_monitor import AllocationMonitor, GroupMonitor, SamplerMonitor
 
 __all__ = [
@@ -43,16 +37,13 @@ __all__ = [
     "SamplerMonitor",
     "Trials",
     "audit_foreign_scores",
-    "audit_normal",
     "audit_one_run",
     "audit_one_run_curve",
     "audit_scores",
     "band",
     "guessed_right",
-    "normal_points",
     "one_run",
     "one_run_curve_refutes",
     "one_run_p_value",
     "replay_trainer",
-    "separation",
 ]

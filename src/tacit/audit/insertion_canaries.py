@@ -9,7 +9,6 @@ Audits of scores that somebody else's attack gave to somebody else's model, agai
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from tacit.attacks.base import vector
 from tacit.audit.canaries import CanaryAudit
 from tacit.audit.one_run_audit import audit_one_run, audit_one_run_curve
 from tacit.audit.results import Report, Trials
-from tacit.audit.run import audit_normal, audit_scores
+from tacit.audit.run import audit_scores
 from tacit.errors import InvalidInput
 from tacit.noise import SecureStream, Stream
 from tacit.relation import Relation
@@ -46,12 +45,12 @@ def audit_foreign_scores(
     confidence: float = 0.95,
     relation: Relation | str = Relation.ADD_REMOVE,
 ) -> Report:
-    """`band`, what else `scores` allow, each at `confidence`, and the verdict on `claim` at 99.9 % together.
+    """`band`, with coins `one_run` and `one_run_curve`, each at `confidence`; the verdict on `claim` at 99.9 % together.
 
     Records of one model are no independent trials, and members may differ from non-members in more than membership. So
     there is a verdict only where one of both is declared: by `band`, which allows every threshold, and with `coins` by
     `one_run_curve` too, each at half of the failure probability. Elsewhere the report says what would refute, and if
-    what. `split` and `normal` give bounds under conditions of their own and no verdict.
+    what.
 
     Args:
         scores: of members and non-members.
@@ -70,18 +69,12 @@ def audit_foreign_scores(
         >>> import numpy as np
         >>> found = audit_foreign_scores(Scores("x", np.arange(60.0) + 50, np.arange(60.0), 50.0), delta=1e-5)
         >>> [row["estimator"] for row in found.rows()]
-        ['band', 'normal']
+        ['band']
     """
     confidence = check.confidence(confidence)
-    common = {"delta": delta, "confidence": confidence, "relation": relation, "claim": claim}
-    results = [audit_scores(scores, trials=trials, **common)]
-    findings = []
-    spread = [*scores.members, *scores.non_members]
-    if all(map(math.isfinite, spread)):
-        findings.append(audit_normal(scores, **common))
-    if coins:
-        findings.append(audit_one_run(scores, delta=delta, confidence=confidence, claim=claim))
-        findings.append(audit_one_run_curve(scores, delta=delta, confidence=confidence, claim=claim))
+    result = audit_scores(scores, delta=delta, trials=trials, relation=relation, confidence=confidence, claim=claim)
+    finders = (audit_one_run, audit_one_run_curve) if coins else ()
+    findings = [find(scores, delta=delta, confidence=confidence, claim=claim) for find in finders]
     declared = coins or Trials(trials) is Trials.INDEPENDENT
     refuting = []
     if claim is not None:
@@ -93,7 +86,7 @@ def audit_foreign_scores(
     why = "scores of a model that was trained elsewhere"
     return Report(
         delta,
-        tuple(results),
+        (result,),
         tuple(findings),
         claim=claim,
         differences=(why,),

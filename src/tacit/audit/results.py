@@ -26,19 +26,18 @@ class Finding:
 
     Attributes:
         attack: name of the attack.
-        estimator: `normal`, `one_run`, `one_run_curve` or `bayesian`.
+        estimator: `one_run`, `one_run_curve` or `bayesian`.
         valid_when: conditions of the bound, in words.
         confidence: in (0, 1); of `bayesian`, the credibility under its prior.
         delta: at which epsilon is read.
         epsilon_lower: >= 0.
         mu_lower: the same for Gaussian DP, where the estimator gives it.
         refuted: whether the claim that was given is refuted; None without a claim.
-        tradeoff: bounds on the attack's error rates, where the estimator gives them.
         detectable_mu: the smallest mu of a mu-GDP mechanism on which a best attack would have been expected to refute
             the claim (perfect privacy without one); None where the estimator has no such statement.
 
     Example:
-        >>> Finding("loss", "normal", "scores are normal", 0.95, 1e-5, epsilon_lower=0.4).row()["epsilon_lower"]
+        >>> Finding("loss", "one_run", "coins are fair", 0.95, 1e-5, epsilon_lower=0.4).row()["epsilon_lower"]
         0.4
     """
 
@@ -50,7 +49,6 @@ class Finding:
     epsilon_lower: float
     mu_lower: float | None = None
     refuted: bool | None = None
-    tradeoff: TradeOff | None = None
     detectable_mu: float | None = None
 
     def row(self) -> dict[str, Any]:

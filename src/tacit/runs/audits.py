@@ -23,7 +23,7 @@ from tacit.accounting import Ledger
 from tacit.accounting.claims import claim_of
 from tacit.attacks import ATTACKS, PRIVILEGED_ATTACKS, Model, Scores, overlaps
 from tacit.attacks.base import joined
-from tacit.audit import AuditResult, Finding, Report, audit_normal, audit_one_run_curve, audit_scores, one_run
+from tacit.audit import AuditResult, Finding, Report, audit_one_run_curve, audit_scores, one_run
 from tacit.clipping import FlatClip
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
@@ -121,7 +121,8 @@ def audit_run(
                 repeated = canary_scores(config, dataset, training, known, canaries=canaries, on_progress=on_progress)
                 scored[name] = repeated.scores
                 results.append(audit_result(repeated.scores, config, claim, trials="independent"))
-                findings = _findings(repeated.scores, config, claim)
+                level = {"delta": config.delta, "confidence": config.confidence}
+                findings = [audit_one_run_curve(repeated.scores, **level, claim=claim)]
                 continue
             by_run = [_scores(name, privileged, *target) for target in targets]
             scored[name] = by_run[0]
@@ -165,7 +166,7 @@ def _repeatable(config: Config, dataset: Dataset, run: OpenedRun) -> tuple[Train
 def _refuting(scored: Mapping[str, Scores], config: Config, claim: TradeOff | None) -> tuple[str, ...]:
     """The attacks that refute the claim at `REFUTED_AT`, which all tests share evenly.
 
-    `band` counts errors and `one_run_curve` counts right guesses; neither takes scores to be normal.
+    `band` counts errors and `one_run_curve` counts right guesses.
     """
     if claim is None:
         return ()
@@ -187,14 +188,6 @@ def _scores(name: str, privileged: PrivilegedAttacks, predict: Model, home: Path
     if name in PRIVILEGED_ATTACKS:
         return privileged(name, predict, home=home)
     return scores_of(name, privileged.dataset, predict)
-
-
-def _findings(scores: Scores, config: Config, claim: TradeOff | None) -> list[Finding]:
-    delta, confidence = config.delta, config.confidence
-    return [
-        audit_normal(scores, delta=delta, confidence=confidence, claim=claim, relation=relation_of(config, claim)),
-        audit_one_run_curve(scores, delta=delta, confidence=confidence, claim=claim),
-    ]
 
 
 def _repetition(
