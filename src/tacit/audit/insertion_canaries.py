@@ -45,7 +45,7 @@ def audit_foreign_scores(
     confidence: float = 0.95,
     relation: Relation | str = Relation.ADD_REMOVE,
 ) -> Report:
-    """`band`, with coins `one_run` and `one_run_curve`, each at `confidence`; the verdict on `claim` at 99.9 % together.
+    """`band`, with coins `one_run` and `one_run_curve` at `confidence`, and the verdict on `claim` at 99.9 % together.
 
     Records of one model are no independent trials, and members may differ from non-members in more than membership. So
     there is a verdict only where one of both is declared: by `band`, which allows every threshold, and with `coins` by
