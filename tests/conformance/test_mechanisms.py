@@ -114,7 +114,7 @@ STREAM = SeededStream(7)
 def exponential(record, count):
     """Report-noisy-max by Gumbel noise over two candidates of which the record prefers the first."""
     scores = np.array([float(record), 0.0])
-    return np.argmax(0.5 * scores + noise.gumbel(STREAM, (count, 2)), axis=1)
+    return np.argmax(0.5 * scores + -np.log(-np.log(STREAM.uniform((count, 2)))), axis=1)
 
 
 def response(record, count):

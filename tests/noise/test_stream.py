@@ -10,7 +10,7 @@ from scipy import stats
 
 import tacit
 from tacit.errors import InvalidInput, Refused
-from tacit.noise import SecureStream, SeededStream, gaussian, gumbel, laplace
+from tacit.noise import SecureStream, SeededStream, gaussian, laplace
 
 
 def test_secure_streams_never_repeat_and_say_so():
@@ -101,7 +101,7 @@ class Extreme(SeededStream):
 def test_the_ends_of_the_transforms_are_finite(word, dtype):
     stream = Extreme(word)
     assert np.isfinite(stream.normal(5, dtype)).all()
-    assert np.isfinite([gumbel(stream, 3, scale=1.0), laplace(stream, 3, scale=1.0)]).all()
+    assert np.isfinite(laplace(stream, 3, scale=1.0)).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -135,7 +135,6 @@ def test_normals_are_standard_and_independent(dtype):
     [
         (lambda s, n: gaussian(s, n, std=2.5), stats.norm(scale=2.5)),
         (lambda s, n: laplace(s, n, scale=0.7), stats.laplace(scale=0.7)),
-        (lambda s, n: gumbel(s, n, scale=3.0), stats.gumbel_r(scale=3.0)),
     ],
 )
 def test_noises_follow_their_law(draw, law):

@@ -1,6 +1,6 @@
 """The only place that draws privacy noise: streams of secret bits and the noises made from them."""
 
-from tacit.noise.discrete import gaussian, gumbel, laplace
+from tacit.noise.discrete import gaussian, laplace
 from tacit.noise.rounded_gaussian import rounded_gaussian
 from tacit.noise.rounded_radial import (
     NORMAL_ERROR,
@@ -18,7 +18,6 @@ __all__ = [
     "SeededStream",
     "Stream",
     "gaussian",
-    "gumbel",
     "laplace",
     "longest_radial",
     "near_gaussian",

@@ -23,18 +23,8 @@ SELF_TEST = "a4fe6c038cd73311e8a01484881fd74c66c8aaed55ac012a9d866778bc85191c"
 """SHA-256 of the answer of `self_test`."""
 _SIZE = 4095
 
-FirstTier = Callable[
-    [
-        NDArray[np.floating],
-        NDArray[np.floating],
-        NDArray[np.uint64],
-        NDArray[np.int32],
-        float,
-        float,
-        float,
-    ],
-    NDArray[np.int64],
-]
+Values, Words, Angles = NDArray[np.floating], NDArray[np.uint64], NDArray[np.int32]
+FirstTier = Callable[[Values, Values, Words, Angles, float, float, float], NDArray[np.int64]]
 """(values, out, radius_words, angle_words, grid, tau / grid, limit) -> places that are left open."""
 
 
@@ -53,17 +43,9 @@ def first_tier() -> FirstTier | None:
     if (tacit_noise.__version__, tacit_noise.SOURCE) != (VERSION, SOURCE):
         return None
 
-    def decide(
-        values: NDArray[np.floating],
-        out: NDArray[np.floating],
-        radius_words: NDArray[np.uint64],
-        angle_words: NDArray[np.int32],
-        grid: float,
-        scale: float,
-        limit: float,
-    ) -> NDArray[np.int64]:
+    def decide(values: Values, out: Values, radius: Words, angle: Angles, *numbers: float) -> NDArray[np.int64]:
         places = np.empty(values.size, np.int32)
-        count = tacit_noise.first_tier(values, out, radius_words, angle_words, places, grid, scale, limit)
+        count = tacit_noise.first_tier(values, out, radius, angle, places, *numbers)
         return places[:count].astype(np.int64)
 
     return decide if self_test(decide) == SELF_TEST else None

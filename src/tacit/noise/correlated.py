@@ -31,6 +31,7 @@ from tacit.mechanisms import Strategy, ToeplitzStrategy, TreeStrategy
 from tacit.mechanisms.toeplitz import honaker_variances
 
 _UNIT = 2.0**-53
+_KEPT = ("_sums", "_estimates")  # attributes of a noise that its checkpoint holds
 Vector = NDArray[np.float64]
 
 
@@ -80,7 +81,7 @@ class CorrelatedNoise(ABC):
             raise TrainingMisuse("parameters must not be frozen or added during a run with correlated noise.")
         if self._size is None:
             self._size = len(sums)
-            self._start(len(sums))
+            self._sums, self._estimates = np.zeros((2, self._width, len(sums)))
         rows = self._encode(np.asarray(sums, dtype=np.float64))
         self.steps += 1
         return rows
@@ -115,7 +116,7 @@ class CorrelatedNoise(ABC):
 
     def state(self) -> dict[str, Any]:
         """What a seeded run keeps in a checkpoint; private sums are in it."""
-        own = {name: getattr(self, name).copy() for name in self._arrays} if self._size is not None else {}
+        own = {name: getattr(self, name).copy() for name in _KEPT} if self._size is not None else {}
         return {"steps": self.steps, "arrays": own}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -128,10 +129,7 @@ class CorrelatedNoise(ABC):
     def __reduce__(self) -> NoReturn:
         raise TypeError("correlated noise cannot be copied or saved: it holds sums of private gradients.")
 
-    _arrays: tuple[str, ...]
-
-    @abstractmethod
-    def _start(self, size: int) -> None: ...
+    _width: int  # number of vectors of sums, and of estimates, that are kept
 
     @abstractmethod
     def _encode(self, sums: Vector) -> Vector: ...
@@ -140,11 +138,10 @@ class CorrelatedNoise(ABC):
 class _Banded(CorrelatedNoise):
     """Banded Toeplitz matrices: the last b - 1 scaled sums, and as many estimates, in a ring."""
 
-    _arrays = ("_sums", "_estimates")
-
     def __init__(self, strategy: ToeplitzStrategy):
         super().__init__(strategy)
         self._coefficients, self._scales = np.array(strategy.coefficients), strategy.scales
+        self._width = len(self._coefficients) - 1
 
     @property
     def rounding(self) -> float:
@@ -152,13 +149,9 @@ class _Banded(CorrelatedNoise):
         bands = len(self._coefficients)
         return (bands + 2) * _UNIT * float(np.abs(self._coefficients).sum() / self._scales.min()) * (1 + 1e-6)
 
-    def _start(self, size: int) -> None:
-        self._sums, self._estimates = np.zeros((2, len(self._coefficients) - 1, size))
-
     def _weights(self, step: int) -> Vector:
         """Coefficient of every place of the ring: step s lies at s mod (b - 1)."""
-        length = len(self._coefficients) - 1
-        return self._coefficients[(step - 1 - np.arange(length)) % length + 1]
+        return self._coefficients[(step - 1 - np.arange(self._width)) % self._width + 1]
 
     def _encode(self, sums: Vector) -> Vector:
         scaled = sums / self._scales[self.steps]
@@ -182,12 +175,10 @@ class _Banded(CorrelatedNoise):
 class _Buffered(CorrelatedNoise):
     """Buffered linear Toeplitz matrices: one sum with decaying weights for each buffer, and one of estimates."""
 
-    _arrays = ("_sums", "_estimates")
-
     def __init__(self, strategy: ToeplitzStrategy):
         super().__init__(strategy)
         self._decays, self._weights = (np.array(values) for values in zip(*strategy.buffers, strict=True))
-        self._norm = float(strategy.scales[0])
+        self._width, self._norm = len(self._decays), float(strategy.scales[0])
 
     @property
     def rounding(self) -> float:
@@ -196,9 +187,6 @@ class _Buffered(CorrelatedNoise):
         old = float(self._weights @ np.minimum(left**-2, n * n))
         largest = 1 + float(self._weights @ np.minimum(1 / left, n))
         return _UNIT * (2 * old + (len(left) + 3) * largest) / self._norm * (1 + 1e-6)
-
-    def _start(self, size: int) -> None:
-        self._sums, self._estimates = np.zeros((2, len(self._decays), size))
 
     def _encode(self, sums: Vector) -> Vector:
         rows = (sums + self._weights @ self._sums) / self._norm
@@ -216,20 +204,15 @@ class _Buffered(CorrelatedNoise):
 class _Tree(CorrelatedNoise):
     """Tree aggregation: for each level the node that waits for its sibling, as a sum and as an estimate."""
 
-    _arrays = ("_sums", "_estimates")
-
     def __init__(self, strategy: TreeStrategy):
         super().__init__(strategy)
-        self._levels = strategy.levels
-        self._variances = honaker_variances(self._levels)
+        self._width = strategy.levels
+        self._variances = honaker_variances(self._width)
 
     @property
     def rounding(self) -> float:
         """A node sums at most n steps, each in at most `levels` additions."""
-        return self._levels * _UNIT * self.strategy.iterations * (1 + 1e-6)
-
-    def _start(self, size: int) -> None:
-        self._sums, self._estimates = np.zeros((2, self._levels, size))
+        return self._width * _UNIT * self.strategy.iterations * (1 + 1e-6)
 
     def _encode(self, sums: Vector) -> Vector:
         nodes, height = [sums], 0
@@ -284,11 +267,6 @@ class Whitening:
             return rows
         nodes = rows.reshape(-1, len(values))
         return 2.0 ** np.arange(len(nodes)) @ nodes * _of_nodes(len(nodes))
-
-    def of_patterns(self, patterns: Array) -> Array:
-        """L^-1 p for participation patterns p, the columns of `patterns`, shape (n, patterns)."""
-        rows = Whitening(self.strategy)
-        return np.stack([rows.add(step) for step in patterns])
 
     def squared_norms(self, patterns: Iterable[Array]) -> Array:
         """|L^-1 p|^2 for participation patterns p, given step by step, each of shape (patterns,)."""

@@ -60,34 +60,6 @@ def uniform_integers(stream: Stream, count: int, size: int) -> NDArray[np.int64]
     return (words % np.uint64(count)).astype(np.int64)
 
 
-def randomised_response(stream: Stream, answers: NDArray[np.int64], count: int, epsilon: float) -> NDArray[np.int64]:
-    """Each of `answers` kept with odds of at most e^epsilon : 1 against every other of `count`, in integers.
-
-    An answer stays where a random word is below K, the largest integer with K (count - 1) <= E (2^64 - K) for a
-    rational E <= e^epsilon.
-
-    Args:
-        stream: source of the bits.
-        answers: in 0, ..., count - 1, shape (n,).
-        count: number of possible answers, >= 2.
-        epsilon: > 0.
-
-    Raises:
-        InvalidInput: `count` is below 2, or epsilon not positive.
-
-    Example:
-        >>> from tacit.noise import SeededStream
-        >>> randomised_response(SeededStream(0), np.array([0, 1]), 2, 40.0).tolist()
-        [0, 1]
-    """
-    others = check.count("count", count, minimum=2) - 1
-    odds = Fraction(math.exp(min(check.positive("epsilon", epsilon), 600.0))) * (1 - Fraction(1, 2**50))
-    kept = stream.bits(len(answers)) < np.uint64(min(int(2**64 * odds / (odds + others)), 2**64 - 1))
-    moves = np.zeros(len(answers), np.int64)
-    moves[~kept] = 1 + uniform_integers(stream, others, int((~kept).sum()))
-    return (answers + moves) % count
-
-
 def bernoulli(stream: Stream, probability: Fraction) -> bool:
     """True with exactly this rational probability; bits are drawn until they decide.
 
@@ -422,8 +394,3 @@ def laplace(stream: Stream, size: Size, *, scale: float) -> NDArray[np.float64]:
     """
     exponentials = np.log(stream.uniform(size)) - np.log(stream.uniform(size))
     return exponentials * check.real("scale", scale, low=0.0)
-
-
-def gumbel(stream: Stream, size: Size, *, scale: float = 1.0) -> NDArray[np.float64]:
-    """Independent Gumbel values -scale log(-log U); the argmax of score + Gumbel is the exponential mechanism."""
-    return -np.log(-np.log(stream.uniform(size))) * check.real("scale", scale, low=0.0)

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.noise import compiled
+from tacit.noise.compiled import Angles, Values, Words
 from tacit.noise.rounded_radial import Cell, box_muller, floor_of, interval, normals_of
 from tacit.noise.stream import Refinement, Stream
 
@@ -71,9 +72,7 @@ def grid_of(std: float) -> tuple[float, float]:
     return rounded, math.ldexp(1.0, math.frexp(rounded)[1] - 1 - _FINEST)
 
 
-def rounded_gaussian(
-    values: NDArray[np.floating], stream: Stream, *, std: float, out: NDArray[np.floating] | None = None
-) -> NDArray[np.floating]:
+def rounded_gaussian(values: Values, stream: Stream, *, std: float, out: Values | None = None) -> Values:
     """G RN((values + tau N) / g) for independent standard normals N: what may be released of `values`.
 
     tau is `std` rounded up to 24 bits and g = 2^(floor(log2 tau) - 4); see `grid_of`.
@@ -127,13 +126,11 @@ class Undecided:
     places: NDArray[np.int64]
     pairs: NDArray[np.int64]
     sines: NDArray[np.bool_]
-    radius_words: NDArray[np.uint64]
-    angle_words: NDArray[np.int32]
+    radius_words: Words
+    angle_words: Angles
 
     @classmethod
-    def of(
-        cls, places: NDArray[np.int64], radius_words: NDArray[np.uint64], angle_words: NDArray[np.int32]
-    ) -> Undecided:
+    def of(cls, places: NDArray[np.int64], radius_words: Words, angle_words: Angles) -> Undecided:
         """Those at `places` of a block, which holds the cosines of its pairs, then their sines."""
         sines = places >= len(radius_words)
         pairs = np.where(sines, places - len(radius_words), places)
@@ -152,9 +149,7 @@ class Undecided:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _first_tier(
-    values: NDArray[np.floating], out: NDArray[np.floating], stream: Stream, grid: float, tau: float
-) -> Undecided:
+def _first_tier(values: Values, out: Values, stream: Stream, grid: float, tau: float) -> Undecided:
     """Write what float32 decides of one block into `out`, and the values themselves at the other places."""
     pairs = (values.size + 1) // 2
     radius_words = stream.bits(pairs)
@@ -165,13 +160,7 @@ def _first_tier(
 
 
 def _by_arrays(
-    values: NDArray[np.floating],
-    out: NDArray[np.floating],
-    radius_words: NDArray[np.uint64],
-    angle_words: NDArray[np.int32],
-    grid: float,
-    scale: float,
-    limit: float,
+    values: Values, out: Values, radius_words: Words, angle_words: Angles, grid: float, scale: float, limit: float
 ) -> NDArray[np.int64]:
     """The first tier by arrays: places of `values` that it leaves open."""
     rests = values * values.dtype.type(1.0 / grid)
@@ -193,7 +182,7 @@ def _by_arrays(
     return places
 
 
-def _guesses(radius_words: NDArray[np.uint64], angle_words: NDArray[np.int32], size: int) -> NDArray[np.float32]:
+def _guesses(radius_words: Words, angle_words: Angles, size: int) -> NDArray[np.float32]:
     """Box-Muller in float32 at the midpoint of each cell of U; NaN where it has no error bound."""
     pairs = len(radius_words)
     squared = (radius_words >> np.uint64(1)).view(np.int64).astype(np.float64)  # int64 converts ten times faster
@@ -215,9 +204,7 @@ def _guesses(radius_words: NDArray[np.uint64], angle_words: NDArray[np.int32], s
     return out
 
 
-def decide_exactly(
-    undecided: Undecided, out: NDArray[np.floating], refinement: Refinement, grid: float, scale: float
-) -> None:
+def decide_exactly(undecided: Undecided, out: Values, refinement: Refinement, grid: float, scale: float) -> None:
     """Overwrite the undecided values in `out` with what is released of them.
 
     Args:
@@ -239,9 +226,7 @@ def decide_exactly(
     out[undecided.places] = (whole + decided) * out.dtype.type(grid) + 0.0
 
 
-def _in_double(
-    rests: NDArray[np.floating], undecided: Undecided, scale: float, refinement: Refinement
-) -> NDArray[np.float64]:
+def _in_double(rests: Values, undecided: Undecided, scale: float, refinement: Refinement) -> NDArray[np.float64]:
     """Tier 2, and tier 3 for what it leaves open: RN(rest + scale N), exact integers."""
     extension = (refinement.of_values(undecided.pairs) >> np.uint64(32)).view(np.int64)
     angles = (undecided.angle_words.astype(np.int64) << 32) | extension
@@ -257,9 +242,7 @@ def _in_double(
     return nearest
 
 
-def _few_in_double(
-    rests: NDArray[np.floating], undecided: Undecided, scale: float, refinement: Refinement
-) -> NDArray[np.float64]:
+def _few_in_double(rests: Values, undecided: Undecided, scale: float, refinement: Refinement) -> NDArray[np.float64]:
     """`_in_double` of a few values in Python's own floats."""
     extensions = (refinement.of_values(undecided.pairs) >> np.uint64(32)).tolist()
     nearest = np.empty(len(rests))

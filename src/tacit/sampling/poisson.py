@@ -26,6 +26,7 @@ from tacit import check
 from tacit.errors import InvalidInput
 from tacit.mechanisms import FixedSize, Gaussian, Mechanism, Shuffled, TruncatedPoisson
 from tacit.noise import SecureStream, Stream
+from tacit.noise.discrete import uniform_integers
 from tacit.relation import Relation
 from tacit.sampling.base import Batch, ExactSizeSampler, Sampler, Sampling, exact_batch_size
 
@@ -80,7 +81,7 @@ def subset(stream: Stream, records: int, size: int) -> NDArray[np.int64]:
         return np.sort(permutation(stream, records)[:size])
     found = np.empty(0, np.int64)
     while len(found) < size:
-        drawn = np.concatenate([found, _integers(stream, records, size - len(found) + 8)])
+        drawn = np.concatenate([found, uniform_integers(stream, records, size - len(found) + 8)])
         found = drawn[np.sort(np.unique(drawn, return_index=True)[1])]
     return np.sort(found[:size])
 
@@ -88,13 +89,6 @@ def subset(stream: Stream, records: int, size: int) -> NDArray[np.int64]:
 def permutation(stream: Stream, records: int) -> NDArray[np.int64]:
     """0..records-1 in the order of as many random 64-bit words: uniform, up to ties of chance records^2 / 2^65."""
     return np.argsort(stream.bits(records))
-
-
-def _integers(stream: Stream, below: int, count: int) -> NDArray[np.int64]:
-    """About `count` independent integers, exactly uniform in 0..below-1: words that would favour some are dropped."""
-    words = stream.bits(count)
-    limit = np.uint64(2**64 - 1 - 2**64 % below)
-    return (words[words <= limit] % np.uint64(below)).astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +29,7 @@ from tacit.erm.release import Method, Release, Terms, guarantee_of, lipschitz, s
 from tacit.erm.solver import Problem, check_unit_rows, sum_rounding
 from tacit.mechanisms import Approximate, Gaussian, Mechanism, RandomizedResponse
 from tacit.noise import SecureStream, Stream
-from tacit.noise.discrete import randomised_response
+from tacit.noise.discrete import uniform_integers
 from tacit.relation import Relation
 from tacit.root_finding import bracketed_root
 from tacit.standing import Standing
@@ -609,3 +610,31 @@ def randomised_labels(
     terms = Terms(target_for(None, epsilon, 0.0, len(places)), ledger, source)
     terms.charge(RandomizedResponse(epsilon), "labels", exact=True)
     return known[randomised_response(source, places, len(known), epsilon)]
+
+
+def randomised_response(stream: Stream, answers: np.ndarray, count: int, epsilon: float) -> np.ndarray:
+    """Each of `answers` kept with odds of at most e^epsilon : 1 against every other of `count`, in integers.
+
+    An answer stays where a random word is below K, the largest integer with K (count - 1) <= E (2^64 - K) for a
+    rational E <= e^epsilon.
+
+    Args:
+        stream: source of the bits.
+        answers: in 0, ..., count - 1, shape (n,).
+        count: number of possible answers, >= 2.
+        epsilon: > 0.
+
+    Raises:
+        InvalidInput: `count` is below 2, or epsilon not positive.
+
+    Example:
+        >>> from tacit.noise import SeededStream
+        >>> randomised_response(SeededStream(0), np.array([0, 1]), 2, 40.0).tolist()
+        [0, 1]
+    """
+    others = check.count("count", count, minimum=2) - 1
+    odds = Fraction(math.exp(min(check.positive("epsilon", epsilon), 600.0))) * (1 - Fraction(1, 2**50))
+    kept = stream.bits(len(answers)) < np.uint64(min(int(2**64 * odds / (odds + others)), 2**64 - 1))
+    moves = np.zeros(len(answers), np.int64)
+    moves[~kept] = 1 + uniform_integers(stream, others, int((~kept).sum()))
+    return (answers + moves) % count
