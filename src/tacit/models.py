@@ -10,8 +10,7 @@ import copy
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib.machinery import PathFinder
 from itertools import pairwise
 from pathlib import Path
@@ -99,19 +98,13 @@ def code_of(where: str) -> list[Path]:
     return files
 
 
-@contextmanager
-def _working_directory_first() -> Iterator[None]:
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(Path.cwd()))
-
-
 def _module(source: str) -> ModuleType:
     if not source.endswith(".py"):
-        with _working_directory_first():
+        sys.path.insert(0, str(Path.cwd()))
+        try:
             return importlib.import_module(source)
+        finally:
+            del sys.path[0]
     spec = importlib.util.spec_from_file_location(Path(source).stem, source)
     assert spec is not None
     assert spec.loader is not None

@@ -83,7 +83,7 @@ def test_a_ticket_survives_its_file(tmp_path):
     assert all(torch.equal(again.masks[name], mask) for name, mask in made.masks.items())
     assert all(torch.equal(again.start[name], value) for name, value in made.start.items())
     (tmp_path / "broken.safetensors").write_bytes((tmp_path / "t.safetensors").read_bytes()[:-9])
-    with pytest.raises(InvalidInput, match="complete ticket file"):
+    with pytest.raises(InvalidInput, match="complete safetensors file"):
         Ticket.load(tmp_path / "broken.safetensors")
     with pytest.raises(InvalidInput, match="a ticket file that exists"):
         Ticket.load(tmp_path / "none.safetensors")

@@ -232,7 +232,7 @@ class SubsetMean:
         return self._done + np.asarray(logsumexp(ways[:, None] + self._means[size], axis=0))
 
 
-class AllocationLikelihoodRatio:
+class AllocationLikelihoodRatio(SubsetMean):
     """Log likelihood ratio of a canary that takes part in k of every T steps, a uniform subset of its own.
 
     With x_t the release on the canary's direction in units of the clipping bound and g_t = (x_t - 1/2) / s^2, a pass
@@ -255,17 +255,12 @@ class AllocationLikelihoodRatio:
     """
 
     def __init__(self, noise_multiplier: float, steps: int, participations: int = 1):
+        super().__init__(steps, participations)
         self._variance = check.positive("noise_multiplier", noise_multiplier) ** 2
-        self._mean = SubsetMean(steps, participations)
 
-    def add(self, release: Array) -> None:
+    def add(self, release: Array) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Count one release, shape (canaries,)."""
-        self._mean.add((np.asarray(release, dtype=float) - 0.5) / self._variance)
-
-    @property
-    def total(self) -> Array:
-        """The score of each canary, shape (canaries,)."""
-        return self._mean.total
+        super().add((np.asarray(release, dtype=float) - 0.5) / self._variance)
 
 
 def _choose(among: int, chosen: Array | NDArray[np.int64]) -> Array:

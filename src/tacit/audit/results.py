@@ -20,8 +20,14 @@ DETECTABLE_FAMILY = "gaussian"
 _CARD_KEYS = ("attack", "confidence", "advantage", "ppv", "epsilon_lower", "mu_lower")
 
 
+class _Audited:
+    def row(self) -> dict[str, Any]:
+        """The entry of this audit in `card.json`; without a single threshold, advantage and PPV are None."""
+        return {key: getattr(self, key, None) for key in _CARD_KEYS}
+
+
 @dataclass(frozen=True)
-class Finding:
+class Finding(_Audited):
     """A direct lower bound on epsilon at `delta`, with its confidence and its conditions.
 
     Attributes:
@@ -51,10 +57,6 @@ class Finding:
     refuted: bool | None = None
     detectable_mu: float | None = None
 
-    def row(self) -> dict[str, Any]:
-        """The entry of this audit in `card.json`; without a single threshold, advantage and PPV are None."""
-        return _card_row(self)
-
 
 class Trials(StrEnum):
     """What one scored member or non-member is, which decides what the confidence refers to.
@@ -73,10 +75,6 @@ class Trials(StrEnum):
 
     INDEPENDENT = "independent"
     RECORDS = "records"
-
-
-def _card_row(found: Finding | AuditResult) -> dict[str, Any]:
-    return {key: getattr(found, key, None) for key in _CARD_KEYS}
 
 
 def _percent(confidence: float) -> str:
@@ -98,7 +96,7 @@ _SCOPE = {
 
 
 @dataclass(frozen=True)
-class AuditResult:
+class AuditResult(_Audited):
     """A lower bound on leakage from one attack, with its confidence.
 
     Under add/remove the membership game compares training with and without the record. Where the number of training
@@ -182,10 +180,6 @@ class AuditResult:
             InvalidInput: `claim` is about another relation.
         """
         return self.tradeoff <= claim
-
-    def row(self) -> dict[str, Any]:
-        """The entry of this audit in `card.json`."""
-        return _card_row(self)
 
 
 @dataclass(frozen=True)

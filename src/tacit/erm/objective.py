@@ -35,7 +35,19 @@ _LONGEST = 14.0
 
 
 @dataclass(frozen=True)
-class ObjectiveGaussian(Method):
+class _Objective(Method):
+    family: ClassVar[str] = "objective"
+    any_size: ClassVar[bool] = True
+    reads_prior_norm: ClassVar[bool] = True
+    volume_share: float = 0.2
+    tolerance: float = TOLERANCE
+
+    def __post_init__(self) -> None:
+        check.probability("volume_share", self.volume_share, open_low=True, open_high=True)
+
+
+@dataclass(frozen=True)
+class ObjectiveGaussian(_Objective):
     """argmin F(theta) + <b, theta>, b ~ N(0, (m G)^2 I), by the proof of `ObjectivePerturbation`.
 
     The noise multiplier m is solved from the closed profile, so that nothing is lost to a split of epsilon. The noise
@@ -52,15 +64,7 @@ class ObjectiveGaussian(Method):
         0.1
     """
 
-    family: ClassVar[str] = "objective"
-    any_size: ClassVar[bool] = True
-    reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "exact"
-    volume_share: float = 0.2
-    tolerance: float = TOLERANCE
-
-    def __post_init__(self) -> None:
-        check.probability("volume_share", self.volume_share, open_low=True, open_high=True)
 
     def steps(self, problem: Problem, terms: Terms) -> tuple[Problem, Compose]:
         """The problem with its final strength, and the mechanism that releases its minimiser."""
@@ -69,7 +73,8 @@ class ObjectiveGaussian(Method):
         volume = log_volume(raised)
 
         def build(multiplier: float) -> Compose:
-            return with_rounding(ObjectivePerturbation(multiplier, volume, problem.loss.corners))
+            objective = ObjectivePerturbation(multiplier, volume, problem.loss.corners)
+            return Compose.of((objective, 1), (Gaussian(_ROUNDING_RATIO * multiplier), 1))
 
         found = smallest("noise_multiplier", build, terms.target, accountant="naive", relation=terms.relation)
         return raised, build(found.value)
@@ -97,7 +102,7 @@ class ObjectiveGaussian(Method):
 
 
 @dataclass(frozen=True)
-class PureObjective(Method):
+class PureObjective(_Objective):
     """argmin F(theta) + <b, theta>, density of b proportional to e^{-rate ||b||}, rate = epsilon' / (s G).
 
     s = 1 for add/remove, 2 for replace-one. By the change of variables b = -grad F(theta) the loss is at most
@@ -115,16 +120,8 @@ class PureObjective(Method):
         True
     """
 
-    family: ClassVar[str] = "objective"
-    any_size: ClassVar[bool] = True
-    reads_prior_norm: ClassVar[bool] = True
     name: ClassVar[str] = "pure"
     pure: ClassVar[bool] = True
-    volume_share: float = 0.2
-    tolerance: float = TOLERANCE
-
-    def __post_init__(self) -> None:
-        check.probability("volume_share", self.volume_share, open_low=True, open_high=True)
 
     def budget(self, problem: Problem, epsilon: float) -> tuple[float, float]:
         """Epsilon' for the linear term, and the strength that leaves it."""
@@ -151,11 +148,6 @@ class PureObjective(Method):
         error = self.tolerance + rounding + radial_error(size, rate)
         theta = terms.radial(found.theta, rate=ROUNDED_DOWN * ROUNDING_SHARE * epsilon * strength / (2 * error))
         return terms.release(theta, mechanism, {"rate": rate, "strength": strength})
-
-
-def with_rounding(objective: ObjectivePerturbation, *, ratio: float = _ROUNDING_RATIO) -> Compose:
-    """`objective` and its rounding step, whose mu is 1 / ratio of that of the linear term."""
-    return Compose.of((objective, 1), (Gaussian(ratio * objective.noise_multiplier), 1))
 
 
 def rounded_minimiser(

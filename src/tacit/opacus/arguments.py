@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from glob import escape
 from typing import Any
@@ -201,38 +202,6 @@ FIXED = {
 
 
 @dataclass(frozen=True)
-class Execution:
-    """How the loop is run; see `PrivacyEngine.make_private`.
-
-    Attributes:
-        loss_reduction: "mean" or "sum".
-        grad_sample_mode: one of `MODES`; "ghost" returns the criterion too.
-        batch_first: True; other values are refused with the reason.
-        wrap_model: True; other values are refused with the reason.
-        rand_on_empty: False; other values are refused with the reason.
-
-    Raises:
-        InvalidInput: a field breaks its rule.
-    """
-
-    loss_reduction: str
-    grad_sample_mode: str
-    batch_first: bool
-    wrap_model: bool
-    rand_on_empty: bool = False
-
-    def __post_init__(self) -> None:
-        if self.grad_sample_mode in ("ghost_fsdp", "ghost_tp", "no_op"):
-            hint = "Training in several processes is not here yet, and no_op leaves the gradients to others."
-            raise check.fail("grad_sample_mode", "one of " + ", ".join(MODES), self.grad_sample_mode, hint)
-        check.choice("grad_sample_mode", self.grad_sample_mode, MODES)
-        check.choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
-        for name, (required, hint) in FIXED.items():
-            if bool(getattr(self, name)) is not required:
-                raise check.fail(name, str(required), not required, hint)
-
-
-@dataclass(frozen=True)
 class Arguments:
     """Arguments that both `make_private` methods share; see `PrivacyEngine.make_private`.
 
@@ -246,7 +215,9 @@ class Arguments:
         adaptive: the settings of adaptive clipping.
         poisson_sampling: False for shuffled batches.
         noise_generator: makes the noise repeatable; None for secure noise.
-        execution: how the loop is run.
+        loss_reduction: "mean" or "sum".
+        grad_sample_mode: one of `MODES`; "ghost" returns the criterion too.
+        fixed: arguments with one possible value; others are refused with the reason.
         options: sampling of the run, as in `tacit.fit`.
 
     Raises:
@@ -262,11 +233,22 @@ class Arguments:
     adaptive: Adaptive
     poisson_sampling: bool
     noise_generator: torch.Generator | None
-    execution: Execution
+    loss_reduction: str
+    grad_sample_mode: str
+    fixed: Mapping[str, bool]
     options: PlanOptions
 
     def __post_init__(self) -> None:
+        if self.grad_sample_mode in ("ghost_fsdp", "ghost_tp", "no_op"):
+            hint = "Training in several processes is not here yet, and no_op leaves the gradients to others."
+            raise check.fail("grad_sample_mode", "one of " + ", ".join(MODES), self.grad_sample_mode, hint)
+        check.choice("grad_sample_mode", self.grad_sample_mode, MODES)
+        check.choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
         check.choice("clipping", self.clipping, CLIPPING)
+        for name, value in self.fixed.items():
+            required, hint = FIXED[name]
+            if bool(value) is not required:
+                raise check.fail(name, str(required), not required, hint)
 
     def clip(self) -> Clip:
         """The clip of `clipping` and `max_grad_norm`; for adaptive clipping a flat clip with the first bound."""

@@ -17,7 +17,7 @@ from tacit.accounting import Ledger
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.mechanisms import from_spec
 from tacit.opacus import schedulers
-from tacit.opacus.arguments import Adaptive, Arguments, Execution, OpacusAccountant, PerExampleMean, proven_accountant
+from tacit.opacus.arguments import Adaptive, Arguments, OpacusAccountant, PerExampleMean, proven_accountant
 from tacit.opacus.module_validator import ModuleValidator
 from tacit.opacus.schedulers import Scheduler
 from tacit.tradeoff import Epsilon
@@ -130,7 +130,9 @@ class PrivacyEngine:
             adaptive,
             poisson_sampling,
             noise_generator,
-            Execution(loss_reduction, grad_sample_mode, batch_first, wrap_model, rand_on_empty),
+            loss_reduction,
+            grad_sample_mode,
+            {"batch_first": batch_first, "wrap_model": wrap_model, "rand_on_empty": rand_on_empty},
             options,
         )
         if options.epochs is not None:
@@ -204,7 +206,9 @@ class PrivacyEngine:
             adaptive,
             poisson_sampling,
             noise_generator,
-            Execution(loss_reduction, grad_sample_mode, batch_first, wrap_model),
+            loss_reduction,
+            grad_sample_mode,
+            {"batch_first": batch_first, "wrap_model": wrap_model},
             options,
         )
         options.refuse(("epochs", "delta"), where="options", hint="Give the arguments epochs and target_delta.")
@@ -354,11 +358,11 @@ class PrivacyEngine:
         run = start_run(options, plan, self.ledger, arguments.stream(self.secure_mode))
         if epochs is None:
             self.ledger.facts.declare("steps", OWN_LENGTH)
-        reduction = arguments.execution.loss_reduction
+        reduction = arguments.loss_reduction
         session = BatchSession(run, reduction, divided=reduction == "mean")
         size = options.max_physical_batch_size
         model, private_optimizer, private_loader, _ = wrap(module, optimizer, loader, session, size, strict=False)
-        if arguments.execution.grad_sample_mode == "ghost":
+        if arguments.grad_sample_mode == "ghost":
             return model, private_optimizer, PerExampleMean(arguments.criterion, reduction), private_loader
         return model, private_optimizer, private_loader
 

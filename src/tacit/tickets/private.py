@@ -192,7 +192,6 @@ class PrivateTicket:
             ledger.assume(f"The origin of the ticket ({public.note}) shares no record with the training data.")
             return public
         if self.plan.mode == "paper":
-            ledger.mark_unsafe("unsafe_ticket_of_private_data", Standing.CLAIMED)
             accuracies = [ticket.measured["accuracy"] for ticket in self.candidates]
             scores = paper_scores(accuracies, [ticket.density for ticket in self.candidates])
             return self.candidates[self._chosen(scores, ledger)]
@@ -206,8 +205,6 @@ class PrivateTicket:
         epsilon = self.spending.choice
         assert epsilon is not None
         ledger.begin(*one_shot_facts(unit=ledger.unit, secure=self.stream.secure, exact=True))
-        if not self.stream.secure:
-            ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
         ledger.add(choice_mechanism(epsilon, method=self.plan.selection), note="choice of the ticket")
         relation = self.ledger.relation
         return choose(scores, epsilon, self.stream, relation=relation, method=self.plan.selection)

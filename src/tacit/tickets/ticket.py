@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
@@ -23,7 +22,7 @@ from tacit import serialization as atomic
 from tacit.errors import InvalidInput
 from tacit.noise.discrete import Scores
 from tacit.signing import Origin, origin_of, signature_of
-from tacit.training.checkpoint import digest_of
+from tacit.training.checkpoint import digest_of, read_safetensors
 
 PROVENANCES = ("public", "private", "paper")
 _KIND = "ticket"
@@ -116,14 +115,7 @@ class Ticket:
     @classmethod
     def load(cls, path: str | Path) -> Ticket:
         """Read what `save` wrote; raises `InvalidInput` for an incomplete file, or one changed after it was signed."""
-        if not Path(path).exists():
-            raise check.fail("path", "a ticket file that exists", str(path))
-        try:
-            with safe_open(str(path), "pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                described = file.metadata() or {}
-        except (OSError, SafetensorError) as error:
-            raise InvalidInput(f"path must be a complete ticket file; got {str(path)!r}. {error}") from None
+        described, tensors = read_safetensors("path", path, "ticket file")
         origin = _origin(described, tensors)
         if origin.refused:
             raise check.fail("path", "a ticket file as it was signed", str(path), "It was changed since: make it anew.")
