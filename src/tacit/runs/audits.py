@@ -121,8 +121,10 @@ def audit_run(
                 repeated = canary_scores(config, dataset, training, known, canaries=canaries, on_progress=on_progress)
                 scored[name] = repeated.scores
                 results.append(audit_result(repeated.scores, config, claim, trials="independent"))
-                level = {"delta": config.delta, "confidence": config.confidence}
-                findings = [audit_one_run_curve(repeated.scores, **level, claim=claim)]
+                by_guesses = audit_one_run_curve(
+                    repeated.scores, delta=config.delta, confidence=config.confidence, claim=claim
+                )
+                findings = [by_guesses]
                 continue
             by_run = [_scores(name, privileged, *target) for target in targets]
             scored[name] = by_run[0]
