@@ -13,7 +13,7 @@ Array = np.ndarray
 Ends = float | Array
 
 # Shrinks unit rows so that rounding errors of sums over columns leave their norm at most 1.
-_SAFE = 1 - 1e-12
+SAFE = 1 - 1e-12
 # Thirds of the weight's interval: (2/3)^60 is below 1e-10.
 _SEARCH_STEPS = 60
 _SPARSE = 3.0  # norm of the box over that of a row, where columns are many
@@ -106,15 +106,15 @@ class Design:
         rows = self.clipped(x)
         if self.radius is not None:
             rows = _shortened((rows - self.center) / self.scale, self.radius)
-        rows *= _SAFE / (self.reached * self.reach)
+        rows *= SAFE / (self.reached * self.reach)
         if not self.intercept_scale:
             return rows
-        constant = np.full((len(rows), 1), _SAFE * self.intercept_scale / self.reach)
+        constant = np.full((len(rows), 1), SAFE * self.intercept_scale / self.reach)
         return np.hstack([rows, constant])
 
     def coefficients(self, theta: Array) -> tuple[Array, Array]:
         """Coefficients (k, columns) and intercepts (k,) for raw rows, from theta (p, k)."""
-        scale = _SAFE / self.reach
+        scale = SAFE / self.reach
         if not self.intercept_scale:
             return theta.T * (scale / self.reached) / self.scale, np.zeros(theta.shape[1])
         slopes = theta[:-1].T * (scale / self.reached) / self.scale

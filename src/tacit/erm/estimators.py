@@ -20,7 +20,7 @@ from tacit.erm.base import QUOTES_NOTHING, checked_rows, indices_of
 from tacit.erm.gradient import NUMBERS
 from tacit.erm.linear_model import ConvexModel, LinearModel, PrivateModel
 from tacit.erm.losses import HuberHinge, Logistic, Loss, Softmax, Squared, clipped_chance, softmax
-from tacit.erm.release import Method, Terms
+from tacit.erm.release import Terms
 from tacit.erm.solver import Problem
 from tacit.erm.weights import class_shares
 from tacit.errors import InvalidInput
@@ -188,6 +188,7 @@ class DPLinearSVC(LinearClassifier):
 
     half_width: float = 0.5
     features: str | None = None
+    _of_loss = ("half_width",)
 
     def _records(self, X: Any, y: Any, *, reset: bool) -> tuple[Array, Array]:
         X, targets = super()._records(X, y, reset=reset)
@@ -197,9 +198,6 @@ class DPLinearSVC(LinearClassifier):
                 f"classes must be two; got {len(self.classes_)}. Use DPLogisticRegression."
             )
         return X, targets
-
-    def _unread_by(self, method: Method) -> tuple[str, ...]:
-        return (*super()._unread_by(method), *(() if method.reads_loss else ("half_width",)))
 
     def _loss(self) -> Loss:
         return HuberHinge(self.half_width)
@@ -293,9 +291,7 @@ class DPLinearRegression(PrivateRegressor, ConvexModel):
 
     prior_norm: float = 2.0
     residual_bound: float = 1.0
-
-    def _unread_by(self, method: Method) -> tuple[str, ...]:
-        return (*super()._unread_by(method), *(() if method.reads_loss else ("residual_bound",)))
+    _of_loss = ("residual_bound",)
 
     def _kind(self) -> str:
         return NUMBERS

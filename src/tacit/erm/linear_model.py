@@ -7,7 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -103,15 +103,11 @@ class PrivateModel(PrivateEstimator, ABC):
 
     def _terms(self, X: Array, target: Target) -> Terms:
         """Terms under which X may be used for `target`; sets `design_` and `ledger_`."""
-        sized = self._sized()
+        sized = getattr(self, "public_size", None) is not None  # else settings follow the number of records
         self.ledger_, stream = self._open_ledger(sized=sized), self._stream()
         self.design_ = self._design(X)
         self.ledger_.assume(PUBLIC_SIZE if sized else PUBLIC)
         return Terms(target, self.ledger_, stream, self._undeclared(), sized, self._weakened)
-
-    def _sized(self) -> bool:
-        """Whether every setting derives from a declared size."""
-        return False
 
     def _unread(self) -> tuple[str, ...]:
         """Parameters that a fit with these settings does not read; they must keep their defaults."""
@@ -267,6 +263,7 @@ class ConvexModel(LinearModel):
     weight_bound: float = 1.0
     _weighted = False
     _near = ""
+    _of_loss: ClassVar[tuple[str, ...]] = ()  # parameters that its loss alone reads
 
     def fit(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, X: Any, y: Any, sample_weight: Any = None
@@ -399,9 +396,6 @@ class ConvexModel(LinearModel):
         hint = 'Use "auto" or a number such as 0.001.'
         return problem.size * check.real("regularization", self.regularization, low=0.0, hint=hint)
 
-    def _sized(self) -> bool:
-        return self.public_size is not None
-
     def _unread(self) -> tuple[str, ...]:
         more = ("prior_norm",) if self.regularization != "auto" else ()
         more += () if self._weighted else ("weight_bound",)
@@ -410,7 +404,8 @@ class ConvexModel(LinearModel):
     def _unread_by(self, method: Method) -> tuple[str, ...]:
         """Parameters that `method` does not read."""
         prior = () if method.reads_prior_norm else ("prior_norm",)
-        return (*prior, *(() if method.any_size else ("public_size",)))
+        size = () if method.any_size else ("public_size",)
+        return (*prior, *size, *(() if method.reads_loss else self._of_loss))
 
     def _problem(self, X: Array, targets: Array, weights: Array | float = 1.0) -> Problem:
         features, intercept = self.design_.features(X), bool(self.design_.intercept_scale)

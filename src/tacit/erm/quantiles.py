@@ -16,6 +16,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from tacit import check
 from tacit.erm.base import checked_rows
+from tacit.erm.design import SAFE
 from tacit.erm.release import Terms
 from tacit.erm.transformers import PaidTransformer, categories_of, member_codes
 from tacit.mechanisms import Gaussian, Mechanism
@@ -253,8 +254,6 @@ def _of_one(values: Any, settings: dict[str, Any]) -> PrivateQuantiles:
 
 WAVES = 8
 _STEPS_OF_CURVES = 64
-# Shrinks unit rows so that rounding errors of sums over columns leave their norm at most 1.
-_SAFE = 1 - 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,11 +308,11 @@ class CosineDesign:
         rows = self.inputs(x)
         if self.intercept_scale:
             rows = np.hstack([rows, np.full((len(rows), 1), self.intercept_scale)])
-        return rows * (_SAFE / self.largest)
+        return rows * (SAFE / self.largest)
 
     def coefficients(self, theta: Array) -> tuple[Array, Array]:
         """Coefficients (k, features) for `inputs` and intercepts (k,), from theta (p, k)."""
-        scale = _SAFE / self.largest
+        scale = SAFE / self.largest
         if not self.intercept_scale:
             return theta.T * scale, np.zeros(theta.shape[1])
         return theta[:-1].T * scale, theta[-1] * (scale * self.intercept_scale)
@@ -366,8 +365,7 @@ class CosineFeatures(TransformerMixin, PaidTransformer):
             raise check.fail("categorical", "not all columns", self.categorical, "Use PublicOneHot, which is free.")
         multiplier = terms.noise_multiplier(mechanism_of)
         self.step_ = mechanism_of(multiplier)
-        ends = self._low, self._high
-        known = distributions_of(X, *ends, categories, terms, multiplier=multiplier, size=size)
+        known = distributions_of(X, self._low, self._high, categories, terms, multiplier=multiplier, size=size)
         self.design_ = CosineDesign(known, categories, 0.0)
         return self
 

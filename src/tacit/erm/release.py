@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from tacit.accounting import Fact, Ledger, accountant, one_shot_facts
+from tacit.accounting.claims import StatedCurve
 from tacit.calibration import smallest
 from tacit.erm.solver import NORM_SLACK, Problem, check_unit_rows
 from tacit.errors import InvalidInput
@@ -20,7 +21,7 @@ from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturba
 from tacit.noise import SecureStream, Stream, rounded_gaussian, rounded_radial
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import Curve, Epsilon, Mu, Target, TradeOff
+from tacit.tradeoff import Epsilon, Mu, Target, TradeOff
 
 Array = np.ndarray
 
@@ -36,6 +37,7 @@ class Terms:
         read: arguments whose values were read from the data because they were not declared; each marks the ledger.
         sized: whether every setting derives from a declared size and not from the number of records.
         weakened: whether the ledger was marked because of what happened beside this release, as by `_open_ledger`.
+        after: whether the release follows others in its ledger; by default, whether that holds entries.
     """
 
     target: Target
@@ -44,13 +46,14 @@ class Terms:
     read: tuple[str, ...] = ()
     sized: bool = False
     weakened: bool = False
-    _after: bool = field(init=False, default=False)
+    after: bool | None = None
 
     def __post_init__(self) -> None:
         for name in self.read:
             self.ledger.read_from_data(name)
         _mark_seeded(self.ledger, self.stream)
-        object.__setattr__(self, "_after", bool(self.ledger.entries))
+        if self.after is None:
+            object.__setattr__(self, "after", bool(self.ledger.entries))
 
     @property
     def relation(self) -> Relation:
@@ -83,7 +86,7 @@ class Terms:
 
     def planned(self) -> AbstractContextManager[None]:
         """Context of a charge: those of one release are planned together, before its first noise."""
-        return self.ledger.planned(after=self._after)
+        return self.ledger.planned(after=bool(self.after))
 
     def noisy(self, values: Array, *, std: float, rounding: float = 0.0) -> Array:
         """`values` plus Gaussian noise, as they may be released: on the grid of `rounded_gaussian`.
@@ -106,9 +109,7 @@ class Terms:
 
     def with_mu(self, mu: float) -> Terms:
         """These terms for a part of the release that is to have this mu."""
-        part = replace(self, target=Mu(mu))
-        object.__setattr__(part, "_after", self._after)
-        return part
+        return replace(self, target=Mu(mu))
 
     def release(self, theta: Array, mechanism: Mechanism, facts: Mapping[str, float]) -> Release:
         """`Release` of theta under these terms, with the strongest standing that they allow.
@@ -190,35 +191,14 @@ def certified(relation: Relation, *, sized: bool) -> Relation:
 def guarantee_of(mechanism: Mechanism, relation: Relation, standing: Standing) -> TradeOff:
     """Guarantee of `mechanism` alone: in closed form where there is one, else by the exact accountant."""
     if isinstance(mechanism, Approximate):
-        curve = ResponseCurve(mechanism.epsilon, mechanism.delta)
-        return TradeOff(curve, standing, relation, "approximate")
+        return TradeOff(ResponseCurve(mechanism.epsilon, mechanism.delta), standing, relation, "approximate")
     closed = any(isinstance(part, ObjectivePerturbation) for part, _ in mechanism.parts())
     found = accountant("naive" if closed else "pld")(mechanism, relation=relation)
     return replace(found, standing=Standing.weakest(found.standing, standing))
 
 
-class ResponseCurve(Curve):
-    """The largest profile of an (epsilon, delta)-DP mechanism, exact at its own point.
-
-    delta(e) = delta + (1 - delta) (e^epsilon - e^e)_+ / (e^epsilon + 1): randomised response that reveals all with
-    probability delta (Kairouz, Oh & Viswanath 2015).
-    """
-
-    def __init__(self, epsilon: float, delta: float):
-        self._epsilon = epsilon
-        self._delta = delta
-
-    def delta(self, epsilon: float) -> float:
-        """The profile at `epsilon`."""
-        short = max(-math.expm1(epsilon - self._epsilon), 0.0) / (1 + math.exp(-self._epsilon))
-        return self._delta + (1 - self._delta) * short
-
-    def epsilon(self, delta: float) -> float:
-        """The smallest epsilon at `delta`; inf below the mechanism's own delta."""
-        if delta < self._delta:
-            return math.inf
-        share = (delta - self._delta) / (1 - self._delta) * (1 + math.exp(-self._epsilon))
-        return max(self._epsilon + math.log1p(-share), 0.0) if share < 1 else 0.0
+class ResponseCurve(StatedCurve):
+    """The largest profile of an (epsilon, delta)-DP mechanism: randomised response that reveals all at times."""
 
     def mu(self, slack: float) -> float:
         """The least mu; at delta 0 that of randomised response, 2 Phi^-1(e^epsilon / (1 + e^epsilon))."""

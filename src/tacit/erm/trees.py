@@ -19,7 +19,7 @@ from scipy.special import exp2, expit
 
 from tacit import check
 from tacit.data.files import optional
-from tacit.erm import quantiles, trees
+from tacit.erm import quantiles
 from tacit.erm.base import checked_rows
 from tacit.erm.estimators import PrivateClassifier
 from tacit.erm.gradient import QUANTILE_SHARE, TWO
@@ -358,7 +358,7 @@ class DPBoostedTrees(PrivateClassifier):
     def predict_proba(self, X: Any) -> Array:
         """Class probabilities, (n, classes)."""
         scores = self.decision_function(X)
-        found = trees.chances(np.atleast_2d(scores.T)).T
+        found = chances(np.atleast_2d(scores.T)).T
         return np.hstack([1 - found, found]) if scores.ndim == 1 else found
 
     @property
@@ -389,19 +389,15 @@ class DPBoostedTrees(PrivateClassifier):
         categories = categories_of(self, self.categorical, low, high)
         share = QUANTILE_SHARE if len(categories) < width else 0.0
         count = check.count("trees", self.trees)
-        parts = (share, quantiles.mechanism_of), (1 - share, lambda value: trees.mechanism_of(value, count))
+        parts = (share, quantiles.mechanism_of), (1 - share, lambda value: mechanism_of(value, count))
         (first, second), mechanism = split_bill(terms, *parts)
-        ends = low, high
-        self.distributions_ = quantiles.distributions_of(X, *ends, categories, terms, multiplier=first, size=size)
-        structure = trees.draw_structure(rng, self.distributions_, categories, trees=count, depth=depth)
+        self.distributions_ = quantiles.distributions_of(X, low, high, categories, terms, multiplier=first, size=size)
+        structure = draw_structure(rng, self.distributions_, categories, trees=count, depth=depth)
         classes = len(self.classes_)
-        self.trees_, facts = trees.boosted(structure, X, targets, classes, terms, multiplier=second, size=size)
+        self.trees_, facts = boosted(structure, X, targets, classes, terms, multiplier=second, size=size)
         self.categories_, self.columns_ = categories, width
         theta = self.trees_.values.reshape(-1, self.trees_.values.shape[2])
         return terms.release(theta, mechanism, facts | {"quantile_share": share})
-
-    def _sized(self) -> bool:
-        return self.public_size is not None
 
     def _unread(self) -> tuple[str, ...]:
         return (*super()._unread(), "norm_bound")
