@@ -21,7 +21,6 @@ import secrets
 import stat
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,7 @@ def signing_key() -> SigningKey | None:
     path = configuration_folder() / _NAME
     if given:
         path = Path(given).expanduser()
-        if len(path.parts) == 1 and not _is_file(path):
+        if len(path.parts) == 1 and not os.path.isfile(path):  # Which takes a text too long for a name, too.
             if len(given) < _SHORTEST_TEXT:
                 # Not quoted: it may be a key that was cut short.
                 got = f"{len(given)} characters"
@@ -114,13 +113,6 @@ def signing_key() -> SigningKey | None:
         return SigningKey(_kept(path))
     except OSError:
         return None
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a text too long for a name
-        return False
 
 
 def _kept(path: Path) -> bytes:
@@ -204,21 +196,6 @@ def _place(id: str) -> Path:
 _NONCE_BYTES = 12  # NIST SP 800-38D: random nonces of 96 bits allow 2^32 files under one key
 
 
-@dataclass(frozen=True)
-class Sealed:
-    """An opened file.
-
-    Attributes:
-        content: what was sealed.
-        id: identity of the file.
-        count: of this version.
-    """
-
-    content: bytes
-    id: str
-    count: int
-
-
 def seal(kind: str, content: bytes, *, id: str, count: int) -> bytes | None:
     """`content` under AES-256-GCM (NIST SP 800-38D), with a key derived from this user's; None where there is no key.
 
@@ -229,7 +206,7 @@ def seal(kind: str, content: bytes, *, id: str, count: int) -> bytes | None:
         count: that of this version; `raise_count` after it is written makes earlier ones refused.
 
     Example:
-        >>> unseal("search", seal("search", b"best so far", id="", count=0)).content
+        >>> unseal("search", seal("search", b"best so far", id="", count=0))
         b'best so far'
     """
     key = signing_key()
@@ -240,7 +217,7 @@ def seal(kind: str, content: bytes, *, id: str, count: int) -> bytes | None:
     return head + b"\n" + nonce + AESGCM(_secret(key)).encrypt(nonce, content, kind.encode() + b"\0" + head)
 
 
-def unseal(kind: str, sealed: bytes) -> Sealed:
+def unseal(kind: str, sealed: bytes) -> bytes:
     """What `seal` was given; nothing of it is executed.
 
     Raises:
@@ -267,7 +244,7 @@ def unseal(kind: str, sealed: bytes) -> Sealed:
         raise _refused("was changed") from None
     if id and count < latest_count(id):
         raise _refused("is older than what was sealed since")
-    return Sealed(content, id, count)
+    return content
 
 
 def _secret(key: SigningKey) -> bytes:

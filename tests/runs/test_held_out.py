@@ -253,16 +253,16 @@ def test_a_sweep_keeps_nothing_of_private_test_records(own, capsys):
         'preset = "mine.toml"\n[fixed]\nattacks = ["loss_threshold"]\n[grid]\nlearning_rate = [0.5, 1.0]\n'
     )
     assert main(["sweep", "grid.toml", "--workers", "1"]) == 0
-    rows = sqlite3.connect(own / "results.sqlite").execute("select value from results").fetchall()
-    values = [json.loads(value) for (value,) in rows]
+    rows = sqlite3.connect(own / "results.sqlite").execute("select result from tasks").fetchall()
+    values = [json.loads(result)["value"] for (result,) in rows]
     assert len(values) == 2
     assert all(set(each["metrics"].values()) == {None} and each["attack"] == {} for each in values)
     (own / "grid.toml").write_text(
         'preset = "mine.toml"\n[fixed]\ntest_records = "public"\n[grid]\nlearning_rate = [0.5]\n'
     )
     assert main(["sweep", "grid.toml", "--workers", "1", "--store", "public.sqlite"]) == 0
-    ((value,),) = sqlite3.connect(own / "public.sqlite").execute("select value from results").fetchall()
-    assert json.loads(value)["metrics"]["test"] is not None
+    ((result,),) = sqlite3.connect(own / "public.sqlite").execute("select result from tasks").fetchall()
+    assert json.loads(result)["value"]["metrics"]["test"] is not None
     (own / "grid.toml").write_text('preset = "mine.toml"\n[fixed]\ntest_epsilon = 1.0\n[grid]\nlearning_rate = [0.5]\n')
     assert main(["sweep", "grid.toml", "--workers", "1", "--store", "paid.sqlite"]) == 2
     assert "every run of which would cost it" in capsys.readouterr().err

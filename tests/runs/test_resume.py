@@ -8,7 +8,6 @@ from tacit.accounting import Ledger
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.runs import read_config, resume, train
-from tacit.runs.methods import METHODS
 
 SETTINGS = {"epochs": 3.0, "batch_size": 144, "noise_multiplier": 1.0, "checkpoint_every": 7, "unsafe_seed": 3}
 
@@ -91,13 +90,6 @@ def test_what_cannot_be_resumed(arguments, sentence, capsys, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     assert sentence in capsys.readouterr().err
-
-
-def test_a_method_that_cannot_go_on_says_so(tmp_path, monkeypatch):
-    stopped(tmp_path)
-    monkeypatch.setattr(METHODS["gradient"], "resumable", False)
-    with pytest.raises(InvalidInput, match="one that can be resumed"):
-        resume(tmp_path)
 
 
 @pytest.mark.slow

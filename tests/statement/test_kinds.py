@@ -6,12 +6,11 @@ import pytest
 
 from tacit.accounting import Ledger
 from tacit.budget import Registry
-from tacit.budget.forms import FORMS
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Gaussian
 from tacit.statement import AuthorKey, SeenStatements, Subject, check_statement, open_envelope, sealed, statement
-from tacit.statement.writing import public_form
+from tacit.statement.forms import FORMS, public_form
 from tests.budget.test_export import FIELDS, wrong
 from tests.statement.real_runs import ledger_of
 
@@ -75,10 +74,10 @@ def test_only_statements_of_known_authors_are_remembered_and_only_by_their_own_a
     older = statement(Subject("people", id="0" * 32), Ledger.of(Gaussian(4.0)))
     for key, content in (("mine", older), ("other", table)):
         SeenStatements().note(key, content["subject"], "")
-    assert SeenStatements().newest("mine", "0" * 32).sequence == 1
-    assert SeenStatements().newest("other", "0" * 32).sequence == 7
+    assert SeenStatements().newest("mine", "0" * 32)["sequence"] == 1
+    assert SeenStatements().newest("other", "0" * 32)["sequence"] == 7
     SeenStatements().note("other", older["subject"], "")
-    assert SeenStatements().newest("other", "0" * 32).sequence == 7
+    assert SeenStatements().newest("other", "0" * 32)["sequence"] == 7
 
 
 def test_two_statements_with_one_number_are_told(home):

@@ -25,9 +25,10 @@ def store(tmp_path):
 
 
 def change(store, *queries):
+    """`x = N` in a query stands for the task with that setting."""
     with closing(sqlite3.connect(store.path)) as connection, connection:
         for query in queries:
-            connection.execute(query)
+            connection.execute(query.replace("x =", "json_extract(result, '$.settings.x') ="))
 
 
 def said(store):
@@ -41,27 +42,24 @@ def test_untouched_rows_are_those_of_runs(store):
 
 
 EDITS = {
-    "edited": ["update results set value = '{}' where rowid = 2"],
-    "fewer starts": ["update results set ran = 7 where rowid = 1"],
+    "edited": ["update tasks set result = json_set(result, '$.value', 5) where x = 1"],
+    "fewer starts": ["update tasks set ran = 7 where x = 0"],
     "swapped": [
-        "update results set value = (select value from results where rowid = 1), "
-        "signature = (select signature from results where rowid = 1) where rowid = 2"
+        "update tasks set result = (select result from tasks where x = 0), "
+        "signature = (select signature from tasks where x = 0) where x = 1"
     ],
-    "renamed": ["update results set sweep = 'other' where rowid = 2"],
-    "deleted": ["delete from results where rowid = 1"],
+    "renamed": ["update tasks set result = json_set(result, '$.sweep', 'other') where x = 1"],
+    "deleted": ["delete from tasks where x = 0"],
     "deleted and renumbered": [
-        "delete from results where rowid = 1",
-        "update results set rowid = rowid - 1",
+        "delete from tasks where x = 0",
+        "update tasks set rowid = rowid - 1",
     ],
-    "signature of a row": ["update results set signature = null where rowid = 1"],
+    "signature of a row": ["update tasks set signature = null where x = 0"],
     "signature of the store": ["delete from whole"],
     "damaged signature": ["update whole set content = '[' where id = 1"],
     "no table at all": ['update whole set content = \'{"whole": true, "signature": 5}\''],
-    "put in": [
-        "insert into results select key || 'x', sweep, function, settings, value, seconds, finished, versions, ran, "
-        "signature from results where rowid = 1"
-    ],
-    "a lease taken away": ["insert into leases values ('k', 'o', 1)"],
+    "put in": ["insert into tasks select key || 'x', ran, owner, result, signature from tasks where x = 0"],
+    "a lease taken away": ["insert into tasks values ('k', 1, 'o', null, null)"],
 }
 
 
@@ -83,13 +81,13 @@ def test_every_change_lowers_the_rows_to_what_is_written(store, queries, tmp_pat
 
 
 def test_a_deleted_row_stays_visible_after_the_next_one(store, tmp_path):
-    change(store, "delete from results where rowid = 1")
+    change(store, "delete from tasks where x = 0")
     sweep("s", tasks(tmp_path, [9]), store, workers=1)
     assert said(store) == ["spec"] * 3
 
 
 def test_rows_without_signatures_are_laundered_by_nothing(store, tmp_path):
-    change(store, "update results set signature = null", "delete from whole")
+    change(store, "update tasks set signature = null", "delete from whole")
     sweep("s", tasks(tmp_path, [9]), store, workers=1)
     assert [(row.value["square"], row.origin) for row in store.results()] == [
         *((x * x, Origin.UNSIGNED) for x in range(3)),
@@ -100,7 +98,7 @@ def test_rows_without_signatures_are_laundered_by_nothing(store, tmp_path):
 def test_a_row_of_another_store_is_foreign_to_this_one(store, tmp_path):
     other = Store(tmp_path / "other.sqlite")
     sweep("s", tasks(tmp_path, [7]), other, workers=1)
-    change(store, f"attach '{other.path}' as o", "insert into results select * from o.results")
+    change(store, f"attach '{other.path}' as o", "insert into tasks select * from o.tasks")
     assert said(store) == ["spec"] * 4
 
 
@@ -149,6 +147,6 @@ def test_the_bound_of_a_row_that_nobody_vouches_for_is_stated(store):
     value = {"guarantee": {"standing": "proven", "epsilon": 1.0}}
     made = [Result("s", "f", {}, value, 1.0, 0.0, {}, origin=origin) for origin in (Origin.OWN, Origin.FOREIGN)]
     assert [row["guarantee.standing"] for row in table(made)] == ["proven", "stated"]
-    change(store, f"update results set value = '{'9' * 400}'")
+    change(store, f"update tasks set result = '{'9' * 400}'")
     with pytest.raises(InvalidInput, match="digits"):
         store.results()

@@ -160,7 +160,7 @@ def test_a_file_that_is_no_store_is_refused(tmp_path):
 def test_the_database_of_another_program_is_refused_and_left_alone(tmp_path, capsys):
     foreign, zero, text = (tmp_path / name for name in ("foreign.sqlite", "zero.sqlite", "text.sqlite"))
     with closing(sqlite3.connect(foreign)) as connection, connection:
-        connection.execute("create table results (key text, other text)")
+        connection.execute("create table tasks (key text, other text)")
     zero.touch()
     text.write_text("no database")
     before = [path.read_bytes() for path in (foreign, zero, text)]
@@ -183,13 +183,18 @@ def test_looking_at_a_store_leaves_nothing_beside_it(tmp_path):
 
 @pytest.mark.parametrize(
     "damage",
-    ["value = '{'", "settings = 'null'", "versions = '5'", "seconds = 'x'", "seconds = null", "sweep = null"],
+    [
+        "'{'",
+        *(f"json_set(result, '$.{change})" for change in ("settings', null", "versions', 5", "seconds', 'x'")),
+        *(f"json_set(result, '$.{change})" for change in ("seconds', null", "sweep', null", "unknown', 1")),
+        "json_remove(result, '$.value')",
+    ],
 )
 def test_a_damaged_row_is_bad_input(tmp_path, damage):
     store = Store(tmp_path / "s.sqlite")
     sweep("s", tasks(tmp_path, 1), store, workers=1)
     with closing(sqlite3.connect(store.path)) as connection, connection:
-        connection.execute(f"update results set {damage}")
+        connection.execute(f"update tasks set result = {damage}")
     for look in (store.results, lambda: stored(tasks(tmp_path, 1), store)):
         with pytest.raises(InvalidInput, match=r"store must be a file of results; got .*A row of it is damaged"):
             look()
@@ -210,7 +215,7 @@ def test_a_store_that_is_being_written_can_be_looked_at(tmp_path):
     store = Store(tmp_path / "s.sqlite")
     sweep("s", tasks(tmp_path, 1), store, workers=1)
     with closing(sqlite3.connect(store.path)) as writer, writer:
-        writer.execute("update results set sweep = 'later'")
+        writer.execute("update tasks set result = json_set(result, '$.sweep', 'later')")
         writer.commit()
         assert [each.sweep for each in Store(store.path, read_only=True).results()] == ["later"]
 

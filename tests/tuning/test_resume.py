@@ -20,7 +20,7 @@ from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.tuning import Space, resume_tuning, tune
 from tacit.tuning.plan import Asked
-from tacit.tuning.trials import Standings, best_trial, chosen_trial
+from tacit.tuning.search_state import Standings, best_trial, chosen_trial
 from tacit.tuning.tune import INTERRUPTED, SearchMethod
 
 SHORT = {"dataset": "iris", "epochs": 1.0, "batch_size": 40, "attacks": (), "model": "linear"}

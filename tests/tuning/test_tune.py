@@ -15,7 +15,7 @@ from tacit.runs import read_config
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.tuning import PrivateSearchCV, space_of, tune
-from tacit.tuning.trials import Standings, best_trial, draw_trials
+from tacit.tuning.search_state import Standings, best_trial, draw_trials
 
 SHORT = {"epochs": 1.0, "attacks": ()}
 

@@ -3,8 +3,7 @@
 One SQLite file in the project folder by default; PostgreSQL by a URL.
 """
 
-from tacit.budget.dataset import DatasetBudget
-from tacit.budget.registry import Registry, find_registry
+from tacit.budget.registry import DatasetBudget, Registry, find_registry
 from tacit.budget.scopes import Scope
 from tacit.budget.shared_ledger import Reservation, SharedLedger
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tacit import check
-from tacit.budget.dataset import DatasetBudget
 from tacit.budget.records import mechanisms
+from tacit.budget.registry import DatasetBudget
 from tacit.budget.scopes import Scope, in_words, reached
 from tacit.budget.store import Row
 from tacit.budget.totals import odometer_in_words

@@ -28,7 +28,7 @@ from tacit.tradeoff import Target
 Steps = Counter[str]
 """How often each mechanism, given by its JSON text, may run."""
 _FOLLOWING = {part for sentence in (*FOLLOWING, PAST_PLAN) for part in sentence.split("; ")}
-PLANNED, RESERVED, SETTLED, ABANDONED = "planned", "reserved", "settled", "abandoned"
+RESERVED, SETTLED, ABANDONED = "reserved", "settled", "abandoned"
 
 
 @dataclass
@@ -41,7 +41,6 @@ class Held:
         scope: how its settings were chosen: "fixed", "adaptive", or one of an accountant for adaptive choices.
         time: of its first row, in UTC.
         number: of its first row.
-        who: user and computer.
         status: "reserved", "settled" or "abandoned".
         blocks: per process or run that holds a part of it, what it may run.
         heads: per block, what its ledger said of facts, assumptions and standing last.
@@ -53,7 +52,6 @@ class Held:
     scope: str
     time: str
     number: int
-    who: str
     status: str = RESERVED
     blocks: dict[str, Steps] = field(default_factory=dict)
     heads: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -175,10 +173,8 @@ def _covered(head: dict[str, Any]) -> dict[str, Any]:
 
 def _reserve(known: Known, row: Row) -> None:
     body = row.body
-    found = known.held.setdefault(
-        row.reservation,
-        Held(row.reservation, body["label"], body["scope"], row.time, row.number, body["who"]),
-    )
+    new = Held(row.reservation, body["label"], body["scope"], row.time, row.number)
+    found = known.held.setdefault(row.reservation, new)
     part = body.get("part")
     found.part = None if part is None else (part[0], part[1])
     added: Steps = Counter()
@@ -192,20 +188,17 @@ def _reserve(known: Known, row: Row) -> None:
         found.heads[body["block"]] = body["head"]
 
 
-_SETTLED = {"settle": SETTLED, "abandon": ABANDONED}
-
-
 def _take(known: Known, row: Row) -> None:
     """Add an entry that is no declaration."""
     body = row.body
     match row.kind:
         case "reserve":
             _reserve(known, row)
-        case "head" | "settle" | "abandon":
+        case "settle":
             held = known.held[row.reservation]
-            held.status = _SETTLED.get(row.kind, held.status)
-            if row.kind != "abandon":
-                held.heads[body["block"]] = body["head"]
+            held.status, held.heads[body["block"]] = SETTLED, body["head"]
+        case "abandon":
+            known.held[row.reservation].status = ABANDONED
         case "cap":
             known.caps[body["type"]] = target_from_spec(body)
         case "fingerprint":

@@ -24,7 +24,7 @@ from tacit.mechanisms import Mechanism
 from tacit.standing import Standing
 
 if TYPE_CHECKING:
-    from tacit.budget.dataset import DatasetBudget
+    from tacit.budget.registry import DatasetBudget
 
 Planned = Ledger | Mechanism | Iterable[tuple[Mechanism, int]]
 
@@ -96,12 +96,6 @@ class Reservation:
         if missing:
             held = self.held
             self.dataset.reserve_more(held, missing, self.block, head or {})
-
-    def state(self, ledger: Ledger) -> None:
-        """Keep what `ledger` says of facts, assumptions and standing by now, where that is news."""
-        head = head_of(ledger)
-        if self.held.heads.get(self.block) != head:
-            self.dataset.append(self.id, "head", {"block": self.block, "head": head})
 
     def settle(self, ledger: Ledger) -> None:
         """End the run: keep what its ledger says of facts and standing. What was reserved stays spent.

@@ -161,7 +161,7 @@ MODULES = {
     **dict.fromkeys(("check", "key"), "statement"),
     "calibrate": "account",
     "doctor": "verify",
-    "plan": "train",
+    **dict.fromkeys(("plan", "tune"), "train"),
     "results": "sweep",
     "table": "data",
 }

@@ -1,19 +1,28 @@
 """`tacit data`: which data sets there are, which files they need, and fetching them.
 
-`tacit table`: a first configuration for a table of one's own.
+`tacit table`: a first configuration for a table of one's own; by `--ask` its questions, in at most twelve prompts, of
+which one may answer for all columns at once.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+
+from tacit import check, data
 from tacit.cli.console import CommandGroup, screen
-from tacit.serialization import json_text
-
-if TYPE_CHECKING:
-    from tacit.data.delimited import TableFormat
+from tacit.data.answers import CATEGORY, DATE, DROP, METHODS, NUMBER, USUAL_CODES, Draft, Entry
+from tacit.data.declarations import column_named
+from tacit.data.delimited import TableFormat, is_parquet, numbered, read_columns, table_file
+from tacit.data.draft import draft, draft_of, format_of, look_at
+from tacit.data.labels import TASKS
+from tacit.errors import TacitError
+from tacit.serialization import json_text, write_text
 
 
 def data_command(
@@ -27,8 +36,6 @@ def data_command(
         data_dir: Folder of the data files.
         json: Print JSON.
     """
-    from tacit import check, data
-
     if download and name is None:
         raise check.fail("NAME", "given with --download", None)
     if download and name is not None:
@@ -98,13 +105,6 @@ def init(
         out: TOML file to write; - prints it.
         ask: Ask every question here, in at most twelve prompts.
     """
-    from dataclasses import replace
-
-    from tacit import check
-    from tacit.data.delimited import TableFormat, is_parquet, read_columns, table_file
-    from tacit.data.draft import draft, format_of
-    from tacit.serialization import write_text
-
     file = table_file(file)
     home = out if out is not None else file.with_name(file.name.split(".")[0] + ".toml")
     if str(home) != "-" and home.exists():
@@ -113,8 +113,6 @@ def init(
         raise check.fail("--look", "left out with --ask", "both", 'Answer "look" where values may be read.')
     form = _form(file, separator, decimal, encoding, no_header or names is not None, names)
     if ask:
-        from tacit.cli.table_questions import ask_about
-
         form = form or (TableFormat() if is_parquet(file) else format_of(file))
         found = ask_about(file.name, read_columns(file, form), form, target=target, task=task)
     else:
@@ -139,11 +137,6 @@ def _form(
     file: Path, separator: str | None, decimal: str, encoding: str, no_header: bool, names: str | None
 ) -> TableFormat | None:
     """How the file is written; None to find it out."""
-    from dataclasses import replace
-
-    from tacit.data.delimited import TableFormat, numbered
-    from tacit.data.draft import format_of
-
     if separator is None and not no_header:
         return None
     tab = {"\\t": "\t", "tab": "\t"}.get(separator or "", separator)
@@ -152,3 +145,232 @@ def _form(
         return form
     given = tuple(name.strip() for name in names.split(",")) if names else numbered(file, form)
     return replace(form, header=False, names=given)
+
+
+_LARGEST = 1_000_000  # bytes of a list of categories
+_SHOWN = 5  # faults of one answer
+_WAYS = {
+    NUMBER: ("Lowest and highest value", "0..200000"),
+    DATE: ("First and last day", "1900-01-01..2012-12-31"),
+    CATEGORY: ("Every value that can occur", "north|south, or @FILE with one a line"),
+}
+_RANGE = ("low", "high", "values")
+_SETTINGS = ("epsilon", "delta", "method")
+
+
+def ask_about(
+    name: str, columns: Mapping[str, np.ndarray], form: TableFormat, *, target: str | None, task: str
+) -> Draft:
+    """The draft of the table with every question answered.
+
+    Args:
+        name: of the file.
+        columns: of it, by name.
+        form: how it is written.
+        target: proposed first.
+        task: proposed first.
+
+    Raises:
+        InvalidInput: the input ends before the last answer.
+    """
+
+    def drafted(now: Draft, goal: str, kind: str) -> Draft:
+        if (goal, kind) == (now.target.key, now.task):
+            return now
+        return draft_of(name, columns, form, target=goal, task=kind)
+
+    found = draft_of(name, columns, form, target=target, task=task)
+    first = _Question(
+        lambda now: f"Column to predict [{now.target.key}]",
+        lambda now, typed: drafted(now, column_named("target", typed or now.target.key, columns), now.task),
+    )
+    second = _Question(
+        lambda now: f"Task: {', '.join(TASKS)} [{now.task}]",
+        lambda now, typed: drafted(now, now.target.key, typed or now.task),
+    )
+    for question in (first, second, *_further(columns)):
+        found = question.asked(found)
+    return found
+
+
+def _every(now: Draft) -> list[Entry]:
+    return [now.target, *now.entries]
+
+
+@dataclass(frozen=True)
+class _Question:
+    """One prompt.
+
+    Attributes:
+        prompt: of a draft; empty where nothing is asked.
+        step: the draft with an answer.
+        fields: whose faults are told and asked for again.
+        about: the entries whose fields they are.
+    """
+
+    prompt: Callable[[Draft], str]
+    step: Callable[[Draft, str], Draft]
+    fields: tuple[str, ...] = ()
+    about: Callable[[Draft], Sequence[Entry]] = _every
+
+    def asked(self, now: Draft) -> Draft:
+        """The draft with the answer; what is wrong is told and asked for again, and what was right stays."""
+        prompt = self.prompt(now)
+        while prompt:
+            try:
+                now = self.step(now, input(f"{prompt}: ").strip())
+                wrong = self._wrong(now)
+            except EOFError:
+                raise check.fail("the answers", "given to every question", "an end of the input") from None
+            except TacitError as error:
+                wrong = [str(error)]
+            for sentence in wrong[:_SHOWN]:
+                screen(stderr=True).print(sentence, soft_wrap=True)
+            prompt = prompt if wrong else ""
+        return now
+
+    def _wrong(self, now: Draft) -> list[str]:
+        """A sentence for each of its entries whose answer breaks its rule, and for the settings beside them."""
+        keys = [entry.key for entry in self.about(now)]
+        found: dict[str, str] = {}
+        for name, sentence in now.faults().items():
+            field, colon, key = name.partition(":")
+            if field in self.fields and (not colon or key in keys):
+                found.setdefault(key or field, sentence)
+        return list(found.values())
+
+
+def _further(columns: Mapping[str, np.ndarray]) -> Iterator[_Question]:
+    """What is asked once target and task are known."""
+    yield _Question(
+        lambda _: "Column of persons, if one may have several records (Enter: none)",
+        lambda now, typed: now.answered({"user": column_named("user", typed, columns) if typed else ""}),
+        ("user",),
+    )
+    yield _Question(_roles_prompt, lambda now, typed: now.answered(_roles(now, typed)), ("role", "features"))
+    for role in _WAYS:
+        yield _range_question(lambda now, role=role: [e for e in now.entries if e.role == role], columns)
+    yield _range_question(lambda now: [now.target], columns)
+    codes = ",".join(USUAL_CODES)
+    yield _Question(
+        lambda _: f"Codes of missing cells, besides an empty one [{codes}]",
+        lambda now, typed: now.answered({"missing": typed or codes}),
+        ("values",),
+    )
+    yield _Question(_fill_prompt, lambda now, typed: now.answered(_each("fill", typed, now.entries)), ("fill",))
+    yield _Question(_source_prompt, _with_sources, ("source",))
+    yield _Question(
+        lambda now: f"Epsilon, delta and method ({', '.join(METHODS)}) [2.0, {now.delta_used:g}, auto]",
+        _with_cost,
+        _SETTINGS,
+    )
+
+
+def _range_question(about: Callable[[Draft], list[Entry]], columns: Mapping[str, np.ndarray]) -> _Question:
+    """The question about the ranges, days or categories of columns of one role."""
+
+    def prompt(now: Draft) -> str:
+        asked = about(now)
+        if not asked:
+            return ""
+        what, example = _WAYS[asked[0].role]
+        names, more = ", ".join(entry.key for entry in asked), "; *=... for the rest" if len(asked) > 1 else ""
+        return f'{what} of {names}, as "{asked[0].key}={example}{more}"; look for what occurs (read, unpaid)'
+
+    return _Question(prompt, lambda now, typed: _declared(now, typed, about(now), columns), _RANGE, about)
+
+
+def _roles_prompt(now: Draft) -> str:
+    for number, entry in enumerate(now.entries, 1):
+        role = "left out" if entry.role == DROP else entry.role
+        screen().print(f"{number:4d} {entry.key:24} {role} {entry.date_format}".rstrip())
+    return 'Columns to change, as "2=drop; born=date %d.%m.%Y"; number, date, category or drop (Enter: none)'
+
+
+def _roles(now: Draft, typed: str) -> dict[str, str]:
+    given = {}
+    for key, value in _items(typed, now.entries):
+        role, _, form = value.partition(" ")
+        given |= {f"role:{key}": role} | ({f"date_format:{key}": form.strip()} if form else {})
+    return given
+
+
+def _declared(now: Draft, typed: str, asked: Sequence[Entry], columns: Mapping[str, np.ndarray]) -> Draft:
+    """With the ends or categories of the columns that are `asked` for; one column alone needs no name."""
+    given: dict[str, str] = {}
+    looked: dict[str, Entry] = {}
+    typed = f"{asked[0].key}={typed}" if len(asked) == 1 and "=" not in typed else typed
+    for key, value in _items(typed, asked, [entry.key for entry in asked if not entry.known]):
+        (entry,) = [entry for entry in asked if entry.key == key]
+        if value == "look":
+            looked[key] = look_at(entry, columns)
+        elif entry.role == CATEGORY:
+            given[f"values:{key}"] = _listed(value)
+        else:
+            low, found, high = value.partition("..")
+            if not found:
+                raise check.fail(f"the range of {key}", "LOWEST..HIGHEST", value)
+            given |= {f"low:{key}": low, f"high:{key}": high}
+    target, *entries = [looked.get(entry.key, entry) for entry in _every(now)]
+    return replace(now, target=target, entries=tuple(entries)).answered(given)
+
+
+def _listed(value: str) -> str:
+    """Categories, one a line: those between bars, or those of a file."""
+    if not value.startswith("@"):
+        return value.replace("|", "\n")
+    file = Path(value[1:])
+    if not file.is_file() or file.stat().st_size > _LARGEST:
+        raise check.fail("the list of categories", f"a file of at most {_LARGEST} bytes", value)
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
+def _fill_prompt(now: Draft) -> str:
+    asked = [entry.key for entry in now.entries if entry.role in (NUMBER, DATE)]
+    if not asked or now.task == "ratings":
+        return ""
+    return f'Constants for missing cells, as "{asked[0]}=VALUE" (Enter: the middle of each range)'
+
+
+def _without_source(now: Draft) -> list[Entry]:
+    return [entry for entry in _every(now) if entry.role != DROP and not entry.source]
+
+
+def _source_prompt(now: Draft) -> str:
+    asked = _without_source(now)
+    if not asked:
+        return ""
+    return f'Where are the answers known from? One source for all, or "{asked[0].key}=SOURCE; *=SOURCE"'
+
+
+def _with_sources(now: Draft, typed: str) -> Draft:
+    typed = f"*={typed}" if typed and "=" not in typed else typed
+    return now.answered(_each("source", typed, _without_source(now)))
+
+
+def _with_cost(now: Draft, typed: str) -> Draft:
+    parts = [part.strip() for part in typed.split(",")]
+    if len(parts) > len(_SETTINGS):
+        raise check.fail("the answer", "at most three: epsilon, delta, method", typed)
+    return now.answered({name: part for name, part in zip(_SETTINGS, parts, strict=False) if part})
+
+
+def _each(field: str, typed: str, entries: Sequence[Entry]) -> dict[str, str]:
+    return {f"{field}:{key}": value for key, value in _items(typed, entries, [entry.key for entry in entries])}
+
+
+def _items(typed: str, entries: Sequence[Entry], rest: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """(key, answer) of "NAME=ANSWER; 3=ANSWER; *=ANSWER", where * stands for those of `rest` that are not named."""
+    known = [entry.key for entry in entries]
+    found: dict[str, str] = {}
+    for part in filter(None, map(str.strip, typed.split(";"))):
+        name, equals, answer = (each.strip() for each in part.partition("="))
+        if not equals:
+            raise check.fail("each answer", "COLUMN=ANSWER", part)
+        if name not in known and name.isdecimal() and 0 < int(name) <= len(known):
+            name = known[int(name) - 1]
+        found[name if name == "*" else column_named("the column", name, known)] = answer
+    others = found.pop("*", None)
+    yield from found.items()
+    if others is not None:
+        yield from ((key, others) for key in rest if key not in found)

@@ -82,7 +82,7 @@ def print_form(content: bytes, form: str) -> None:
     """Print a statement in a public form; raises `InvalidInput` where it is contradicted."""
     from tacit.errors import InvalidInput
     from tacit.statement import Verdict, check_statement
-    from tacit.statement.writing import public_form
+    from tacit.statement.forms import public_form
 
     payload, findings = check_statement(content)
     wrong = [finding for finding in findings if finding.verdict is Verdict.CONTRADICTED]

@@ -19,21 +19,13 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from tacit import check, models, sampling
+from tacit import features as public
 from tacit.clipping import Clip, clip_from_spec
 from tacit.data import Dataset, load
 from tacit.data.image_folder import image_folder
 from tacit.data.table import dataset_from
 from tacit.data.words import COLUMNS
 from tacit.errors import InvalidInput
-from tacit.features import (
-    Beside,
-    HashedText,
-    PatchDictionary,
-    PublicFeatures,
-    Scattering2d,
-    SyntheticWhitening,
-    computed,
-)
 from tacit.gradients import examine
 from tacit.models import module_at
 from tacit.noise import SeededStream, Stream
@@ -334,9 +326,9 @@ def differences(stored: Sequence[ExecutionRecord], audit: ExecutionRecord) -> tu
 
 NORM = 50.0
 """Norm of the features of an image."""
-_DIMENSIONS = {Scattering2d: 2000, PatchDictionary: 2500}
+_DIMENSIONS = {public.Scattering2d: 2000, public.PatchDictionary: 2500}
 # Drawings, and the floor of the eigenvalues: patches need less of both than wavelets.
-_DRAWINGS = {Scattering2d: (10_000, 1e-3), PatchDictionary: (5000, 5e-5)}
+_DRAWINGS = {public.Scattering2d: (10_000, 1e-3), public.PatchDictionary: (5000, 5e-5)}
 _COLOUR_DIMENSIONS = 3500
 _PATCHES, _COLOUR_PATCHES = 512, 1024
 
@@ -360,14 +352,14 @@ def featured(
     features = features_of(config, dataset)
     if (folder / FEATURES).is_file():
         load_model(features, folder / FEATURES)
-    made = [computed(features, rows, on_progress) for rows in (dataset.x_train, dataset.x_test)]
+    made = [public.computed(features, rows, on_progress) for rows in (dataset.x_train, dataset.x_test)]
     ends = (-NORM, NORM)
     return replace(
         dataset, x_train=made[0], x_test=made[1], bounds=ends, feature_names=None, features=features, schema=None
     )
 
 
-def features_of(config: Config, dataset: Dataset) -> PublicFeatures:
+def features_of(config: Config, dataset: Dataset) -> public.PublicFeatures:
     """The features that `config` names for the shape of `dataset`, a function of that shape alone.
 
     Raises:
@@ -378,22 +370,22 @@ def features_of(config: Config, dataset: Dataset) -> PublicFeatures:
         if dataset.x_train.dtype != np.int64 or np.max(dataset.bounds[1]) != 2 * COLUMNS:
             hint = "imdb_words is one."
             raise check.fail("dataset", "one of codes of words for features of words", dataset.name, hint)
-        return HashedText()
+        return public.HashedText()
     if len(shape) != 3 or shape[0] not in (1, 3):
         hint = 'Use features = "none".'
         raise check.fail("features", f"none for {dataset.name!r}, which holds no images", config.features, hint)
     names = config.features.split("+")
-    parts: list[PublicFeatures] = [_whitened(each, shape, NORM / len(names) ** 0.5) for each in names]
-    return parts[0] if len(parts) == 1 else Beside(parts)
+    parts: list[public.PublicFeatures] = [_whitened(each, shape, NORM / len(names) ** 0.5) for each in names]
+    return parts[0] if len(parts) == 1 else public.Beside(parts)
 
 
-def _whitened(name: str, shape: tuple[int, ...], norm: float) -> PublicFeatures:
+def _whitened(name: str, shape: tuple[int, ...], norm: float) -> public.PublicFeatures:
     colour = shape[0] == 3
     if name == "scattering":
-        features = Scattering2d(shape)
+        features = public.Scattering2d(shape)
     else:
-        features = PatchDictionary(shape, _COLOUR_PATCHES if colour else _PATCHES, mirror=name == "patches")
+        features = public.PatchDictionary(shape, _COLOUR_PATCHES if colour else _PATCHES, mirror=name == "patches")
     kind = type(features)
     images, floor = _DRAWINGS[kind]
     dimensions = min(_COLOUR_DIMENSIONS if colour else _DIMENSIONS[kind], features.width)
-    return SyntheticWhitening(features, dimensions, images=images, floor=floor, norm=float(np.float32(norm)))
+    return public.SyntheticWhitening(features, dimensions, images=images, floor=floor, norm=float(np.float32(norm)))

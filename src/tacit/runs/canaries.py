@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from tacit import audit, check, mechanisms
+from tacit import sampling as samplings
 from tacit.accounting import Ledger
 from tacit.audit.canaries import Separated
 from tacit.data import Dataset
@@ -29,17 +30,6 @@ from tacit.noise.correlated import CorrelatedNoise, Whitening
 from tacit.noise.rounded_gaussian import grid_of
 from tacit.relation import Relation
 from tacit.runs.config import Config
-from tacit.sampling import (
-    BalancedIterationSampling,
-    BallsAndBinsSampling,
-    Batch,
-    CyclicAllocationSampling,
-    CyclicPoissonSampling,
-    PoissonSampling,
-    RandomAllocationSampling,
-    Sampler,
-    Sampling,
-)
 from tacit.sampling.cyclic import CyclicSampler
 from tacit.training.optimizers import is_plain
 
@@ -115,7 +105,7 @@ class LaneMonitors:
         self._whitening: Whitening | None = None
 
     @property
-    def sampling(self) -> Sampling:
+    def sampling(self) -> samplings.Sampling:
         """That of the run, whose samplers are those of the production path, and show here what they issue."""
         return _watched(self.training.sampling, self)
 
@@ -126,7 +116,7 @@ class LaneMonitors:
         strategy = self.training.strategy
         self._whitening = None if strategy is None else Whitening(strategy)
 
-    def take(self, batch: Batch, sampler: Sampler) -> None:
+    def take(self, batch: samplings.Batch, sampler: samplings.Sampler) -> None:
         """Count a batch of `sampler` that is about to be trained on."""
         self.batch = batch.indices
         if isinstance(sampler, CyclicSampler):
@@ -176,16 +166,16 @@ class LaneMonitors:
         return {"noise": self.noise.passed, "sampler": self.batches is not None and self.batches.passed}
 
 
-def _watched(sampling: Sampling, monitors: LaneMonitors) -> Sampling:
+def _watched(sampling: samplings.Sampling, monitors: LaneMonitors) -> samplings.Sampling:
     """`sampling`, whose samplers show each batch as it is redeemed for its step."""
     kind: Any = type(sampling)
 
     class Watched(kind):
-        def sampler(self, records: int, sample_rate: float, stream: Stream) -> Sampler:
+        def sampler(self, records: int, sample_rate: float, stream: Stream) -> samplings.Sampler:
             sampler = super().sampler(records, sample_rate, stream)
             redeem = sampler.redeem
 
-            def seen(batch: Batch) -> None:
+            def seen(batch: samplings.Batch) -> None:
                 redeem(batch)
                 monitors.take(batch, sampler)
 
@@ -336,7 +326,7 @@ class Training:
     noise_multiplier: float
     sample_rate: float
     steps: int
-    sampling: Sampling = field(default_factory=PoissonSampling)
+    sampling: samplings.Sampling = field(default_factory=samplings.PoissonSampling)
     mechanism: Separated | Allocated | None = None
     strategy: mechanisms.Strategy | None = None
 
@@ -466,23 +456,23 @@ def _drawn_at(training: Training, sample_rate: Any) -> Any:
 
 def _training(mechanism: mechanisms.Mechanism, steps: int) -> Training | None:
     """`steps` of `mechanism`; None unless it is Gaussian noise on a Poisson sample, `Allocated` or of groups."""
-    rate, sampling, whole = 1.0, PoissonSampling(), steps
+    rate, sampling, whole = 1.0, samplings.PoissonSampling(), steps
     match mechanism:
         case mechanisms.Poisson():
             rate = mechanism.sample_rate
         case mechanisms.RandomAllocation():
-            rate, sampling = 1 / mechanism.steps_per_epoch, RandomAllocationSampling()
+            rate, sampling = 1 / mechanism.steps_per_epoch, samplings.RandomAllocationSampling()
         case mechanisms.BalancedIteration():
             whole = mechanism.iterations
-            rate, sampling = mechanism.participations / whole, BalancedIterationSampling(iterations=whole)
+            rate, sampling = mechanism.participations / whole, samplings.BalancedIterationSampling(iterations=whole)
         case mechanisms.BallsAndBins():
-            rate, sampling = 1 / mechanism.steps_per_epoch, BallsAndBinsSampling()
+            rate, sampling = 1 / mechanism.steps_per_epoch, samplings.BallsAndBinsSampling()
         case mechanisms.MinSeparation():
-            rate, sampling = 1 / mechanism.separation, BallsAndBinsSampling()
+            rate, sampling = 1 / mechanism.separation, samplings.BallsAndBinsSampling()
         case mechanisms.CyclicPoisson():
-            rate, sampling = mechanism.sample_rate / mechanism.groups, CyclicPoissonSampling(mechanism.groups)
+            rate, sampling = mechanism.sample_rate / mechanism.groups, samplings.CyclicPoissonSampling(mechanism.groups)
         case mechanisms.CyclicAllocation():
-            sampling = CyclicAllocationSampling(mechanism.groups)
+            sampling = samplings.CyclicAllocationSampling(mechanism.groups)
             rate = 1 / (mechanism.groups * mechanism.steps_per_block)
     known = mechanism if isinstance(mechanism, Separated | Allocated) else None
     base = mechanism.base if isinstance(mechanism, Separated | Allocated | mechanisms.Poisson) else mechanism

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tacit import check
+from tacit import check, training
 from tacit.accounting import EXACT_RELEASE, Account, Ledger, accountant, common_facts
 from tacit.calibration import smallest
 from tacit.data import Dataset
@@ -32,15 +32,6 @@ from tacit.serialization import json_text, write_text
 from tacit.signing import new_id, signing_key
 from tacit.standing import Standing, upward
 from tacit.tradeoff import Epsilon
-from tacit.training import (
-    Accuracy,
-    BestModel,
-    Callback,
-    ClippedSquaredError,
-    EarlyStopping,
-    PrivateHoldout,
-    WithinTolerance,
-)
 from tacit.training.holdout import LEVELS, NOISY, OWN_COIN, HoldoutScore, rounded_sum, set_aside, unit_means
 
 SWITCH = "unsafe_test_metrics"
@@ -207,7 +198,7 @@ class SetAside:
     """
 
     training: Dataset
-    holdout: PrivateHoldout
+    holdout: training.PrivateHoldout
     id: str
 
     def write(self, folder: Path) -> None:
@@ -239,7 +230,7 @@ def set_aside_of(config: Config, dataset: Dataset, folder: Path, *, again: bool)
     return SetAside(dataset.without(aside), holdout_of(config, dataset.without(~aside)), id)
 
 
-def holdout_of(config: Config, aside: Dataset) -> PrivateHoldout:
+def holdout_of(config: Config, aside: Dataset) -> training.PrivateHoldout:
     """The holdout of [validation] for one training, of the records `aside`.
 
     Raises:
@@ -249,7 +240,7 @@ def holdout_of(config: Config, aside: Dataset) -> PrivateHoldout:
     epsilon = section.epsilon if section.epsilon is not None or section.noise is not None else config.epsilon
     if epsilon is None and section.noise is None:
         raise check.fail("epsilon of [validation]", "given where the training has a noise_multiplier", None)
-    holdout = PrivateHoldout(
+    holdout = training.PrivateHoldout(
         torch.from_numpy(aside.x_train),
         torch.from_numpy(aside.y_train),
         epsilon=epsilon,
@@ -275,15 +266,15 @@ def score_of(config: Config, dataset: Dataset) -> HoldoutScore:
     given = [name for name, bound in bounds.items() if bound is not None]
     if dataset.task == "regression":
         if section.tolerance is not None:
-            return WithinTolerance(section.tolerance, dataset.target_range)
+            return training.WithinTolerance(section.tolerance, dataset.target_range)
         if section.error_bound is not None:
-            return ClippedSquaredError(section.error_bound, dataset.target_range)
+            return training.ClippedSquaredError(section.error_bound, dataset.target_range)
         raise check.fail("[validation]", "one with a tolerance or an error_bound for a regression", "neither")
     if dataset.task != "classification":
         raise check.fail("validation", "none for data that are neither classes nor a regression", dataset.task)
     if given:
         raise check.fail(f"{given[0]} of [validation]", "left out for classes, whose right answers are counted", given)
-    return Accuracy()
+    return training.Accuracy()
 
 
 def trained_on(config: Config, dataset: Dataset, folder: Path) -> Dataset:
@@ -294,16 +285,16 @@ def trained_on(config: Config, dataset: Dataset, folder: Path) -> Dataset:
     return dataset if found is None else found.training
 
 
-def callbacks_of(config: Config, dataset: Dataset, model: torch.nn.Module) -> list[Callback]:
+def callbacks_of(config: Config, dataset: Dataset, model: torch.nn.Module) -> list[training.Callback]:
     """What [validation] does with its noisy scores: stop early, restore the best epoch."""
     section: ValidationSettings = config.section("validation")
     if section.type != "private" or section.checkpoint != NOISY:
         return []
     score = score_of(config, dataset)
-    made: list[Callback] = [BestModel(model, score.metric, better=score.better)] if section.best else []
+    made = [training.BestModel(model, score.metric, better=score.better)] if section.best else []
     if section.patience is None:
-        return made
-    return [*made, EarlyStopping(score.metric, patience=section.patience, better=score.better)]
+        return [*made]
+    return [*made, training.EarlyStopping(score.metric, patience=section.patience, better=score.better)]
 
 
 def _stored(folder: Path) -> str:

@@ -146,8 +146,6 @@ def train_by(
     folder = Path(out) if out is not None else Path("runs") / f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     unsigned = run_signature.check_resumable(folder) if resume else ""
     dataset = featured(config, dataset, folder, on_progress)
-    if resume and not method.resumable:
-        raise check.fail("method", "one that can be resumed", config.method, "Start the run anew.")
     sign = partial(run_signature.sign_run, folder, config.model)
     ledger = Ledger(relation=config.relation)
     if method.saves_releases:
@@ -156,13 +154,13 @@ def train_by(
     _begin(ledger, config, dataset, charged)
     if unsigned:
         ledger.mark_unsafe(f"unsafe_run: {unsigned}", Standing.CLAIMED)
-    aside = None if method.divides_records else held_out.set_aside_of(config, dataset, folder, again=resume)
+    aside = None if method.is_search else held_out.set_aside_of(config, dataset, folder, again=resume)
     dataset = dataset if aside is None else aside.training
     shown, holdout = held_out.measured_exactly(config), None if aside is None else aside.holdout
     given = {"measures_test": shown, "holdout": holdout}
     job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign, charged.cover, **given)
     method.check(job)
-    if not method.takes_weights() and (config.class_weights or dataset.weights is not None):
+    if not method.takes_weights and (config.class_weights or dataset.weights is not None):
         hint = "It would train without the weights."
         raise check.fail("method", "gradient or objective for weighted records or classes", config.method, hint)
     held_out.check_declared(config)
@@ -180,8 +178,6 @@ def train_by(
             with charged.reserved(folder, ledger, resume=resume):
                 return _run(job, method, started, charged)
         except KeyboardInterrupt:
-            if not method.resumable:
-                raise
             raise KeyboardInterrupt(f"Go on with: {method.resumed_by} {shlex.quote(str(folder))}") from None
 
 
@@ -262,8 +258,8 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         versions=versions_of("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
         | {"noise": compiled.engine()},
         # How long a search took would tell how many trials it made.
-        wall_seconds=0.0 if method.hides_time else coarse_seconds(time.perf_counter() - started),
-        training_seconds=0.0 if method.hides_time else coarse_seconds(trained_in),
+        wall_seconds=0.0 if method.is_search else coarse_seconds(time.perf_counter() - started),
+        training_seconds=0.0 if method.is_search else coarse_seconds(trained_in),
         about=config.section("statement").about(dataset.name),
     )
     write_preprocessing(folder, config, dataset)
@@ -365,13 +361,7 @@ def _remove_states(folder: Path) -> None:
 
 def _check_free(folder: Path) -> None:
     """A run writes over no other: half of each would be left if it were killed."""
-    files = (
-        run_signature.LEDGER,
-        run_signature.MODEL,
-        run_signature.CARD,
-        run_signature.CHECKPOINT,
-        run_signature.SEARCH,
-    )
+    files = ("ledger.json", run_signature.MODEL, "card.json", CHECKPOINT, run_signature.SEARCH)
     if any((folder / name).exists() for name in files):
         hint = "Give another one, or go on with a run that was stopped by --resume."
         raise check.fail("out", "a folder without a run", str(folder), hint)

@@ -277,14 +277,15 @@ def _sequence(envelope: document.Envelope) -> Finding:
     """Whether its author made a newer statement about its subject, of those that were seen here."""
     subject, field = envelope.payload["subject"], "subject.sequence"
     number, newest = subject["sequence"], SeenStatements().newest(envelope.fingerprint, str(subject["id"]))
-    if newest is None or newest.digest == document.payload_digest(envelope.payload):
-        return Finding(field, Verdict.VALID, f"Number {number} about this subject; no newer one was seen here.")
-    if newest.sequence == number:
-        says = f"Its author signed another statement with the number {number} too, of {newest.date}."
-    elif newest.sequence > number:
-        says = f"Superseded: its author's number {newest.sequence} about this subject, of {newest.date}, was seen here."
+    if newest is None or newest["digest"] == document.payload_digest(envelope.payload):
+        says = f"Number {number} about this subject; no newer one was seen here."
+    elif newest["sequence"] == number:
+        says = f"Its author signed another statement with the number {number} too, of {newest['date']}."
+    elif newest["sequence"] > number:
+        later = f"number {newest['sequence']} about this subject, of {newest['date']}"
+        says = f"Superseded: its author's {later}, was seen here."
     else:
-        says = f"Number {number} about this subject; the newest one seen here had number {newest.sequence}."
+        says = f"Number {number} about this subject; the newest one seen here had number {newest['sequence']}."
     return Finding(field, Verdict.VALID, says)
 
 

@@ -170,21 +170,6 @@ def subject_id(kind: str, identity: str) -> str:
     return hashlib.sha256(f"tacit subject {kind}\0{identity}".encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True)
-class Seen:
-    """The newest statement about a subject that was seen here.
-
-    Attributes:
-        sequence: its number.
-        date: as it states.
-        digest: SHA-256 of its payload.
-    """
-
-    sequence: int
-    date: str
-    digest: str
-
-
 class SeenStatements:
     """The newest statement about each subject that this user wrote or checked, by author; one file.
 
@@ -197,10 +182,12 @@ class SeenStatements:
     def __init__(self, path: Path | None = None):
         self._path = path or keys.configuration_folder() / _SEEN
 
-    def newest(self, author: str, subject: str) -> Seen | None:
-        """The newest statement of an author, given by fingerprint, about the subject of an identity."""
-        row = self._rows().get(f"{author} {subject}")
-        return None if row is None else Seen(int(row["sequence"]), str(row["date"]), str(row["digest"]))
+    def newest(self, author: str, subject: str) -> dict[str, Any] | None:
+        """The newest statement of an author, given by fingerprint, about the subject of an identity.
+
+        Its `sequence`, its `date` as it states it, and the `digest` of its payload.
+        """
+        return self._rows().get(f"{author} {subject}")
 
     def note(self, author: str, subject: Mapping[str, Any], digest: str) -> None:
         """Keep a statement where it is the newest one; of two with one number, the first.
@@ -210,12 +197,13 @@ class SeenStatements:
             subject: its table.
             digest: SHA-256 of its payload.
         """
-        seen = Seen(check.count("sequence", subject["sequence"]), str(subject["date"]), digest)
+        number = check.count("sequence", subject["sequence"])
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with locked("seen statements", self._path, 60.0):
             rows, place = self._rows(), f"{author} {subject['id']}"
-            if place not in rows or rows[place]["sequence"] < seen.sequence:
-                write_text(self._path, json_text({"statements": rows | {place: vars(seen)}}))
+            if place not in rows or rows[place]["sequence"] < number:
+                row = {"sequence": number, "date": str(subject["date"]), "digest": digest}
+                write_text(self._path, json_text({"statements": rows | {place: row}}))
 
     def _rows(self) -> dict[str, Any]:
         return json_table("seen statements", self._path)["statements"] if self._path.exists() else {}

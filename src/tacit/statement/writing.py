@@ -1,13 +1,11 @@
 """`signed_statement`: the statement of anything that has a ledger, numbered and signed by this user's key.
 
 `budget_statement`: that of the total over all runs on a data set.
-
-`public_form`: any statement in the words of NIST SP 800-226, or as fields of the deployments registry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,15 +13,10 @@ from tacit import check
 from tacit.accounting import Ledger
 from tacit.budget import DatasetBudget
 from tacit.budget.export import delta_of
-from tacit.budget.forms import TIMING, TRUST, Stated, nist_claims, registry_fields
 from tacit.errors import InvalidInput
 from tacit.statement.document import open_envelope, payload_digest, sealed, statement
 from tacit.statement.keys import author_key, fingerprint
 from tacit.statement.subject import SeenStatements, Subject, subject_id
-
-FORMS = ("nist", "registry")
-"""Public forms of a statement."""
-_UNCHECKED = ("declared", "assumed")
 
 
 def signed_statement(
@@ -52,7 +45,7 @@ def signed_statement(
     key, seen, id = author_key(make=True), SeenStatements(), subject_id(kind, identity)
     author = fingerprint(key.public)
     newest = seen.newest(author, id)
-    number = max(0 if newest is None else newest.sequence, _number_of(earlier, key.public, id)) + 1
+    number = max(0 if newest is None else newest["sequence"], _number_of(earlier, key.public, id)) + 1
     payload = statement(replace(subject, id=id, sequence=number), ledger, **given)
     content = sealed(payload, key)
     seen.note(author, payload["subject"], payload_digest(open_envelope(content).payload))
@@ -92,59 +85,3 @@ def budget_statement(
     stated = sorted({delta_of(dataset), *deltas})
     subject = replace(subject, facts=(*facts, *subject.facts))
     return signed_statement("budget", first.link, subject, ledger, earlier=earlier, deltas=stated)
-
-
-def public_form(payload: Mapping[str, Any], form: str) -> dict[str, Any]:
-    """A statement as claims of NIST SP 800-226 ("nist"), or as fields of the deployments registry ("registry").
-
-    Args:
-        payload: of the statement, which `check_statement` read.
-        form: one of `FORMS`.
-
-    Raises:
-        InvalidInput: the form is another.
-
-    Example:
-        >>> from tacit.mechanisms import Gaussian
-        >>> table = statement(Subject("digits"), Ledger.of(Gaussian(4.0)))
-        >>> public_form(table, "registry")["deployment"]["privacy_loss"]["privacy_unit"]
-        'record'
-    """
-    check.choice("format", form, FORMS)
-    guarantee, mechanisms = payload["guarantee"], payload["mechanism"]["mechanisms"]
-    stated, first = _stated(payload), guarantee["at"][0]
-    if form == "nist":
-        return nist_claims(stated, standing=guarantee["standing"])
-    numbers = {"epsilon": first["epsilon"], "delta": first["delta"]}
-    return registry_fields(stated, unit=guarantee["unit"], many=len(mechanisms) > 1, **numbers)
-
-
-def _stated(payload: Mapping[str, Any]) -> dict[str, Stated]:
-    """The facts of a statement by the names of `tacit.budget.forms.FORMS`."""
-    subject, guarantee, mechanism = payload["subject"], payload["guarantee"], payload["mechanism"]
-    digest = payload["digests"]["ledger"]
-    evidence = f"ledger {digest}" if digest else "mechanisms of the statement"
-    weak = guarantee["standing"] != "proven"
-    bounds = [f"epsilon at most {row['epsilon']} at delta {row['delta']}" for row in guarantee["at"]]
-    taken = [f"{fact['how']}: {fact['says'] or fact['id']}" for fact in payload["facts"] if fact["how"] in _UNCHECKED]
-    taken += [*mechanism.get("assumptions", ()), *mechanism.get("unsafe", ())]
-    found = [f"{row['attack']}: epsilon at least {row['epsilon_lower']}" for row in payload["evidence"]["audits"]]
-    ran = sorted({str(row.get("type")) for row in mechanism["mechanisms"]})
-    unit = f"{subject.get('unit') or guarantee['unit']}, {guarantee['relation']}"
-    said = f"{'; '.join(bounds)}; {guarantee['standing']}, by {guarantee['accountant']}"
-    return {
-        "parameters": Stated(said, evidence, weak),
-        "composition": Stated(f"this ledger alone; scope {guarantee['scope']}", evidence, True),
-        "unit": Stated(unit, "facts of the statement"),
-        "mechanisms": Stated(", ".join(ran), evidence),
-        "implementation": Stated("; ".join(taken) or "nothing is declared or assumed", "facts", bool(taken)),
-        "tests": Stated("; ".join(found), "audits of the statement"),
-        "trust": TRUST,
-        "timing": TIMING,
-        "name": Stated(subject["dataset"]),
-        "owner": Stated(subject["owner"]),
-        "purpose": Stated(subject["purpose"]),
-        "date": Stated(subject["date"]),
-        "facts": Stated("; ".join(subject.get("facts", ()))),
-        "contact": Stated(f"Contact: {subject['contact']}" if subject["contact"] else ""),
-    }

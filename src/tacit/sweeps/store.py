@@ -172,15 +172,10 @@ NOT_KEPT = "not kept"
 LEDGER = "ledger"
 """The key of a run's value that holds its ledger; tables leave it out."""
 _STANDING = "guarantee.standing"
-_COLUMNS = ("key", "sweep", "function", "settings", "value", "seconds", "finished", "versions", "ran", "signature")
+_COLUMNS = ("key", "ran", "owner", "result", "signature")
 _TABLES = (
-    """
-    create table if not exists results (
-        key text primary key, sweep text, function text, settings text, value text, seconds real, finished real,
-        versions text, ran integer, signature text)
-    """,
-    # Tasks that were started and have no result: who runs them, and how often they were started.
-    "create table if not exists leases (key text primary key, owner text, ran integer)",
+    # How often each task was started, who runs it, and its result, once there is one.
+    "create table if not exists tasks (key text primary key, ran integer, owner text, result text, signature text)",
     # The one signature over all rows.
     "create table if not exists whole (id integer primary key check (id = 1), content text)",
 )
@@ -212,6 +207,13 @@ class Result:
     ran: int = 1
     origin: Origin = Origin.OWN
 
+    def __post_init__(self) -> None:
+        for name, kind in {"sweep": str, "function": str, "settings": dict, "versions": dict}.items():
+            check.instance(name, getattr(self, name), kind, "as a sweep stores it")
+        check.real("seconds", self.seconds, low=0.0)
+        check.real("finished", self.finished)
+        check.count("ran", self.ran)
+
     @property
     def of(self) -> str:
         """The word "run" where the result is as this user's sweep wrote it; "spec" where it is only what is written."""
@@ -235,7 +237,7 @@ class Store:
         if not read_only:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._open() as connection:
-            columns = tuple(row[1] for row in connection.execute("pragma table_info(results)"))
+            columns = tuple(row[1] for row in connection.execute("pragma table_info(tasks)"))
             empty = connection.execute("select 1 from sqlite_master").fetchone() is None
             if columns != _COLUMNS and (read_only or not empty):
                 raise self._refusal("Its tables are not those of a store")
@@ -257,31 +259,25 @@ class Store:
         Raises:
             InvalidInput: the store is damaged.
         """
-        row = (
-            *(key, sweep, task.function),
-            json.dumps(plain_values(dict(task.settings)), sort_keys=True),
-            json.dumps(plain_values(value)),
-            *(float(seconds), time.time()),
-            json.dumps(versions()),
-        )
+        settings = dict(sorted(task.settings.items()))
+        content = {"sweep": sweep, "function": task.function, "settings": settings, "value": value}
+        content |= {"seconds": float(seconds), "finished": time.time(), "versions": versions()}
+        text = json.dumps(plain_values(content))
         with self._write() as (connection, origin):
-            before = connection.execute("select ran from results where key = ?", (key,)).fetchone()
-            ran = max(_started(connection, key), 1) + (check.count("ran", before[0]) if before else 0)
-            row = (*row, ran, json.dumps(signature_of(_ROW, [*row, ran])))
-            connection.execute(f"insert or replace into results values ({', '.join('?' * len(row))})", row)
-            connection.execute("delete from leases where key = ?", (key,))
+            before, owner, _ = _row(connection, key)
+            ran = before if owner else check.count("ran", before, minimum=0) + 1
+            row = (key, ran, None, text, json.dumps(signature_of(_ROW, [key, ran, text])))
+            connection.execute("insert or replace into tasks values (?, ?, ?, ?, ?)", row)
         return self._result(row, origin)
 
     def claim(self, key: str, owner: Owner) -> bool:
         """Whether the task with this key is now `owner`'s to run: it is not stored, and nobody is at work on it."""
         with self._write() as (connection, _):
-            if connection.execute("select 1 from results where key = ?", (key,)).fetchone():
+            ran, holder, result = _row(connection, key)
+            if result is not None or (holder and not owner.outlives(holder)):
                 return False
-            found = connection.execute("select owner from leases where key = ?", (key,)).fetchone()
-            if found and not owner.outlives(found[0]):
-                return False
-            ran = _started(connection, key) + 1
-            connection.execute("insert or replace into leases values (?, ?, ?)", (key, owner.id, ran))
+            row = (key, ran + 1, owner.id)
+            connection.execute("insert or replace into tasks values (?, ?, ?, null, null)", row)
             return True
 
     def owner(self) -> Owner:
@@ -292,20 +288,22 @@ class Store:
     def unfinished(self) -> int:
         """How often tasks were started of which no result is stored; what those have released is in no row."""
         with self._open() as connection:
-            return connection.execute("select coalesce(sum(ran), 0) from leases").fetchone()[0]
+            return connection.execute("select coalesce(sum(ran), 0) from tasks where result is null").fetchone()[0]
 
     def find(self, key: str) -> Result | None:
         """The result of a finished task, or None."""
-        found = self._select("where key = ?", key)
+        found = self._select("key = ?", key)
         return found[0] if found else None
 
     def results(self, sweep: str | None = None) -> list[Result]:
         """Every result, or those of one sweep, oldest first."""
-        return [result for result in self._select("order by finished") if sweep is None or result.sweep == sweep]
+        found = sorted(self._select("true"), key=lambda result: result.finished)
+        return [result for result in found if sweep is None or result.sweep == sweep]
 
     def _select(self, which: str, *values: str) -> list[Result]:
         with self._open() as connection:
-            rows = connection.execute(f"select {', '.join(_COLUMNS)} from results {which}", values).fetchall()
+            query = f"select {', '.join(_COLUMNS)} from tasks where result is not null and {which}"
+            rows = connection.execute(query, values).fetchall()
             origin = store_origin(connection) if rows else Origin.UNSIGNED
         return [self._result(row, origin) for row in rows]
 
@@ -314,12 +312,26 @@ class Store:
         """One transaction, alone on the store, that ends with its signature."""
         with self._open() as connection:
             connection.execute("begin immediate")
-            origin = store_origin(connection)
-            check_latest(connection, self.path, origin)
-            whole = is_whole(connection, origin)
+            origin, earlier = store_origin(connection), _content(connection).get("signature")
+            id, count = new_id(), 0
+            if origin in (Origin.OWN, Origin.ROLLED_BACK) and isinstance(earlier, dict):
+                place = latest_place(earlier["id"])
+                if origin is Origin.ROLLED_BACK and place == str(self.path.resolve()):
+                    hint = "An older one was put back: what ran since would run again. Use another file for a new "
+                    hint += "store."
+                    raise check.fail("store", "the last version of it", str(self.path), hint)
+                # A copy counts for itself: it must not make the store that it was copied from look like an older one.
+                if origin is Origin.OWN and place in ("", str(self.path.resolve())):
+                    id, count = earlier["id"], earlier["count"]
+            # Where something that this user's key signed may have been taken away, no later signature says otherwise.
+            whole = origin is Origin.OWN or (origin is Origin.UNSIGNED and _is_unsigned(connection))
             yield connection, Origin.OWN if whole else origin
-            signed = sign_store(connection, self.path, origin=origin, whole=whole)
-        remember(signed, self.path)
+            count = 1 + max(latest_count(id), count)
+            signature = signature_of(_STORE, [whole, _digest(connection)], id=id, count=count)
+            text = json.dumps({"whole": whole, "signature": signature})
+            connection.execute("insert or replace into whole values (1, ?)", (text,))
+        if signature is not None:
+            raise_count(id, count, self.path)
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -339,20 +351,10 @@ class Store:
         return "mode=ro" if written_to else "mode=ro&immutable=1"
 
     def _result(self, row: tuple[Any, ...], store: Origin) -> Result:
-        _, sweep, function, settings, value, seconds, finished, used, ran, signature = row
-        origin = origin_of(_ROW, list(row[:-1]), _parsed(signature))
+        key, ran, _, text, signature = row
+        origin = origin_of(_ROW, [key, ran, text], _parsed(signature))
         try:
-            return Result(
-                check.text("sweep", sweep),
-                check.text("function", function),
-                _table(settings),
-                json_value(value),
-                check.real("seconds", seconds, low=0.0),
-                check.real("finished", finished),
-                _table(used),
-                check.count("ran", ran),
-                store if origin.trusted else origin,
-            )
+            return Result(**json_value(text), ran=ran, origin=store if origin.trusted else origin)
         except (TypeError, ValueError, RecursionError) as error:
             raise self._refusal(f"A row of it is damaged: {error}") from None
 
@@ -360,17 +362,10 @@ class Store:
         return InvalidInput(f"store must be a file of results; got {str(self.path)!r}. {str(why).rstrip('.')}.")
 
 
-def _started(connection: sqlite3.Connection, key: str) -> int:
-    """How often the task was started since its last result."""
-    found = connection.execute("select ran from leases where key = ?", (key,)).fetchone()
-    return found[0] if found else 0
-
-
-def _table(text: str) -> dict[str, Any]:
-    found = json_value(text)
-    if not isinstance(found, dict):
-        raise check.fail("settings and versions", "tables", found)
-    return found
+def _row(connection: sqlite3.Connection, key: str) -> tuple[int, str | None, str | None]:
+    """How often a task was started, who runs it, and its result."""
+    found = connection.execute("select ran, owner, result from tasks where key = ?", (key,)).fetchone()
+    return found or (0, None, None)
 
 
 def versions() -> dict[str, str]:
@@ -450,51 +445,10 @@ def store_origin(connection: sqlite3.Connection) -> Origin:
     return Origin.EDITED if found is Origin.OWN and content["whole"] is not True else found
 
 
-def is_whole(connection: sqlite3.Connection, origin: Origin) -> bool:
-    """Whether nothing that this user's key signed can have been taken away; a new store, or one without signatures."""
-    if origin is not Origin.UNSIGNED:
-        return origin is Origin.OWN
-    queries = ("whole", "leases", "results where signature is not null")
+def _is_unsigned(connection: sqlite3.Connection) -> bool:
+    """Whether a store is new, or holds only results without signatures."""
+    queries = ("whole", "tasks where result is null or signature is not null")
     return not any(connection.execute(f"select 1 from {each}").fetchone() for each in queries)
-
-
-def sign_store(connection: sqlite3.Connection, path: Path, *, origin: Origin, whole: bool) -> tuple[str, int] | None:
-    """Sign all rows and open tasks; identity and count for `remember`, once they are on disk.
-
-    Args:
-        connection: in a transaction that wrote.
-        path: of the store.
-        origin: `store_origin` before the transaction wrote.
-        whole: `is_whole` before; where something was lost, no later signature calls the store whole.
-    """
-    earlier = _content(connection).get("signature")
-    id, count = "", 0
-    if origin is Origin.OWN and isinstance(earlier, dict):
-        id, count = earlier["id"], earlier["count"]
-    # A copy counts for itself: it must not make the store that it was copied from look like an older version.
-    if not id or latest_place(id) not in ("", str(path.resolve())):
-        id, count = new_id(), 0
-    count = 1 + max(latest_count(id), count)
-    signature = signature_of(_STORE, [whole, _digest(connection)], id=id, count=count)
-    text = json.dumps({"whole": whole, "signature": signature})
-    connection.execute("insert or replace into whole values (1, ?)", (text,))
-    return (id, count) if signature is not None else None
-
-
-def check_latest(connection: sqlite3.Connection, path: Path, origin: Origin) -> None:
-    """Refuse to work on an older version that was put back: tasks that ran since would run again unrecorded."""
-    signature = _content(connection).get("signature")
-    if origin is not Origin.ROLLED_BACK or not isinstance(signature, dict):
-        return
-    if latest_place(signature["id"]) == str(path.resolve()):
-        hint = "An older one was put back: what ran since would run again. Use another file for a new store."
-        raise check.fail("store", "the last version of it", str(path), hint)
-
-
-def remember(signed: tuple[str, int] | None, path: Path) -> None:
-    """Raise the counter of a store that was signed and is on disk."""
-    if signed is not None:
-        raise_count(*signed, path)
 
 
 def _content(connection: sqlite3.Connection) -> dict[str, Any]:
@@ -504,9 +458,8 @@ def _content(connection: sqlite3.Connection) -> dict[str, Any]:
 
 
 def _digest(connection: sqlite3.Connection) -> str:
-    rows = connection.execute("select key, signature from results order by key").fetchall()
-    leases = connection.execute("select key, ran from leases order by key").fetchall()
-    return hashlib.sha256(json.dumps([rows, leases]).encode()).hexdigest()
+    rows = connection.execute("select key, ran, signature from tasks order by key").fetchall()
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def _parsed(text: object) -> object:

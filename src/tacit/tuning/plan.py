@@ -31,7 +31,7 @@ from tacit.serialization import tuples
 from tacit.tradeoff import Epsilon
 from tacit.training.holdout import NOISY, epoch_ends
 from tacit.training.resolve_plan import resolve_steps
-from tacit.tuning.trials import draw_trials
+from tacit.tuning.search_state import draw_trials
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.tuning.plan import Space
-from tacit.tuning.trials import HIDDEN, Standings, best_trial, draw_trials
+from tacit.tuning.search_state import HIDDEN, Standings, best_trial, draw_trials
 
 _SHARE_OF_DELTA = 0.9
 """Share of delta that all trials may lose together: the rest pays for a smaller log R of the whole-curve bound."""

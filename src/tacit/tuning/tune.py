@@ -12,6 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,18 +37,9 @@ from tacit.serialization import tuples, write_bytes
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon, TradeOff
 from tacit.training.holdout import OWN_COIN as HELD_BY_COIN
+from tacit.tuning import search_state
 from tacit.tuning.plan import RANDOM_TRIALS, Asked, Candidates, Parts, Search, space_of
-from tacit.tuning.trials import (
-    HIDDEN,
-    SearchFile,
-    SearchState,
-    Standings,
-    Trial,
-    best_trial,
-    chosen_trial,
-    digest_of,
-    stopped_state,
-)
+from tacit.tuning.search_state import SearchState
 
 
 @dataclass(frozen=True)
@@ -133,8 +125,8 @@ def tune(
     dataset = _data(config, charged, data_dir, on_progress)
     stream = stream_of(config) or SecureStream()
     aside, held = asked.draw_parts(len(dataset.y_train), stream)
-    standings = Standings(asked.draw_trials(stream))
-    state = SearchState(asked.table(), digest_of(dataset), aside, standings, held)
+    standings = search_state.Standings(asked.draw_trials(stream))
+    state = SearchState(asked.table(), search_state.digest_of(dataset), aside, standings, held)
     given = {"charged": charged, "data_dir": data_dir, "out": out, "on_progress": on_progress}
     return _run(asked, state, config, dataset, stream, **given)
 
@@ -165,13 +157,13 @@ def resume_tuning(
             was put back.
     """
     place = Path(folder)
-    state = stopped_state(place)
+    state = search_state.stopped_state(place)
     asked = Asked.of(state.arguments)
     config = open_run(place).config({"unsafe_seed": unsafe_seed}, trust_code=trust_code)
     named = read_budget(place)
     charged = RunBudget.find(config, NONE if named is None else named["dataset"], goes_on=True)
     dataset = _data(config, charged, data_dir, on_progress)
-    if digest_of(dataset) != state.records:
+    if search_state.digest_of(dataset) != state.records:
         raise check.fail("the data", "the records that the search began with", "others")
     stream = stream_of(config) or SecureStream()
     given = {"charged": charged, "data_dir": data_dir, "out": place, "resume": True, "on_progress": on_progress}
@@ -248,8 +240,7 @@ class SearchMethod(Method[Any]):
 
     keeps_checkpoints: ClassVar[bool] = True
     resumed_by: ClassVar[str] = "tacit tune --resume"
-    hides_time: ClassVar[bool] = True
-    divides_records: ClassVar[bool] = True
+    is_search: ClassVar[bool] = True
 
     def __init__(self, config: Config, search: Search, parts: Parts, stream: Stream, state: SearchState):
         super().__init__(config.method_settings)
@@ -264,13 +255,14 @@ class SearchMethod(Method[Any]):
             ledger.assume(sentence)
         if isinstance(self._stream, SeededStream):
             ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
-        kept = SearchFile(job.folder, self._stream)
         if job.resume:
-            self._state = kept.restore()
+            self._state = search_state.stopped_state(job.folder)  # Once more, now that no other process works here.
+            if isinstance(self._stream, SeededStream) and self._state.stream is not None:
+                self._stream.restore(self._state.stream)
             for lost in job.folder.glob(f"{_TRIAL}*"):
                 shutil.rmtree(lost)
-        else:
-            kept.save(self._state)
+        # Anew at once where it goes on, so that a copy of the folder cannot go on as well.
+        search_state.save_state(self._state, job.folder, self._stream)
         # The whole search is in the registry and the file before its first trial: one that is killed has spent it. One
         # that goes on finds both there.
         job.write_ahead((self._search.mechanism, 1))
@@ -279,7 +271,7 @@ class SearchMethod(Method[Any]):
         ledger.save(job.folder / "ledger.json")
         job.sign()
         job.on_progress("tuning", 0, 1)
-        winner = self._winner(job, kept)
+        winner = self._winner(job)
         job.on_progress("tuning", 1, 1)
         # Checks of facts are counted: those of the winner alone, since their sum would tell how many trials ran.
         ledger.absorb_marks(Ledger.from_spec(winner.ledger))
@@ -300,14 +292,12 @@ class SearchMethod(Method[Any]):
 
     def _assumptions(self, resumed: bool) -> list[str]:
         asked, held = self._search.asked, [] if self._parts.held is None else [HELD_BY_COIN]
-        hidden = [] if asked.is_choice else [HIDDEN]
+        hidden = [] if asked.is_choice else [search_state.HIDDEN]
         return [*hidden, OWN_COIN if asked.private else PUBLIC, *held, *([INTERRUPTED] if resumed else [])]
 
-    def _winner(self, job: Job, kept: SearchFile) -> Trial:
+    def _winner(self, job: Job) -> search_state.Trial:
         standings, asked, cost = self._state.standings, self._search.asked, self._search.score_cost
-
-        def save() -> None:
-            kept.save(self._state)
+        save = partial(search_state.save_state, self._state, job.folder, self._stream)
 
         def chosen(counts: list[float]) -> int:
             assert cost is not None
@@ -315,8 +305,8 @@ class SearchMethod(Method[Any]):
             return choose(scores, cost, self._stream, relation=relation, method=asked.selection)
 
         if asked.is_choice:
-            return chosen_trial(standings, lambda: self._trial(job), chosen, save)
-        best = best_trial(standings, self._stream, lambda: self._trial(job), save)
+            return search_state.chosen_trial(standings, lambda: self._trial(job), chosen, save)
+        best = search_state.best_trial(standings, self._stream, lambda: self._trial(job), save)
         if best is None:
             raise check.fail("law", "one that makes at least one trial", "Poisson without a trial", "Its cost counts.")
         return best
@@ -329,7 +319,7 @@ class SearchMethod(Method[Any]):
         noise = self._search.noise_multiplier
         return replace(config, epsilon=None, noise_multiplier=noise, unsafe_seed=None, sections=sections)
 
-    def _trial(self, job: Job) -> tuple[float, Trial]:
+    def _trial(self, job: Job) -> tuple[float, search_state.Trial]:
         """Train with one setting, and score it; nothing of it is left but what is returned."""
         settings = self._search.asked.space.draw(self._stream)
         seed = None if self._stream.secure else int(self._stream.bits(1)[0] >> np.uint64(33))
@@ -347,7 +337,7 @@ class SearchMethod(Method[Any]):
         self._check_cost(ledger)
         self._state.unsafe |= dict.fromkeys(ledger.unsafe, ledger.standing.value)
         self._state.missing |= {fact.id: fact.says for fact in ledger.facts.assumed}
-        return self._score(trained.predict), Trial(settings, trained_table(trained), ledger.spec(), model)
+        return self._score(trained.predict), search_state.Trial(settings, trained_table(trained), ledger.spec(), model)
 
     def _score(self, predict: Predict) -> float:
         right = self._parts.right(predict)

@@ -121,23 +121,22 @@ class Method(ABC, Generic[Settings]):
         settings: the method's section; see `runs.method_settings`.
 
     Attributes:
-        resumable: whether a run that was stopped can go on to its card.
         resumed_by: the command that goes on with it, before the name of its folder.
         keeps_checkpoints: whether `train` goes on from the checkpoint in the folder; otherwise it begins anew, and what
             was written ahead counts as lost.
-        hides_time: whether the card leaves out how long the run took.
+        is_search: whether it makes trials, each of which sets validation records aside itself, and the card leaves out
+            how long the run took.
         trains_on_ranks: whether several processes can train together, rank 0 by `train` and others by `follow`.
-        divides_records: whether `train` sets validation records aside itself, by the [validation] of its trials.
+        takes_weights: whether records and classes may have weights in the loss.
         saves_releases: whether the ledger is on disk before every release; otherwise `train` writes it ahead.
     """
 
-    resumable: ClassVar[bool] = True
     resumed_by: ClassVar[str] = "tacit train --resume"
     keeps_checkpoints: ClassVar[bool] = False
     saves_releases: ClassVar[bool] = False
-    hides_time: ClassVar[bool] = False
+    is_search: ClassVar[bool] = False
     trains_on_ranks: ClassVar[bool] = False
-    divides_records: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = False
 
     def __init__(self, settings: Settings):
         self.settings = settings
@@ -146,10 +145,6 @@ class Method(ABC, Generic[Settings]):
         """Raise `InvalidInput` for settings that do not fit the data, before anything is written."""
         hint = "It is the expected number of records."
         check.real("batch_size", job.config.batch_size, low=1, high=self.units(job), hint=hint)
-
-    def takes_weights(self) -> bool:
-        """Whether records and classes may have weights in the loss."""
-        return False
 
     def units(self, job: Job) -> int:
         """The number of privacy units in the training data."""

@@ -31,10 +31,7 @@ class Gradient(Method[GradientSettings]):
 
     keeps_checkpoints: ClassVar[bool] = True
     trains_on_ranks: ClassVar[bool] = True
-
-    def takes_weights(self) -> bool:
-        """True: they enter the loss before its gradient is clipped."""
-        return True
+    takes_weights: ClassVar[bool] = True  # They enter the loss before its gradient is clipped.
 
     def units(self, job: Job) -> int:
         """The number of records, or of users where whole users are sampled."""

@@ -40,10 +40,7 @@ class Perturbation(OneRelease[ObjectiveSettings]):
     """One release of a convex model; of the training loop's settings only epsilon, delta and relation are used."""
 
     kind: ClassVar[type[Released]] = LinearScores
-
-    def takes_weights(self) -> bool:
-        """True: a weight is a share of the record's loss."""
-        return True
+    takes_weights: ClassVar[bool] = True  # A weight is a share of the record's loss.
 
     def refusal(self, dataset: Dataset) -> str:
         """What it takes where that is not classes and numbers."""

@@ -26,7 +26,7 @@ from tacit.noise import SeededStream, Stream
 from tacit.noise.discrete import poisson, truncated_negative_binomial, uniform_integer
 from tacit.runs.run_signature import SEARCH
 from tacit.serialization import write_bytes
-from tacit.signing import Sealed, latest_place, new_id, raise_count, seal, unseal
+from tacit.signing import latest_place, new_id, raise_count, seal, unseal
 
 Result = TypeVar("Result")
 HIDDEN = "The number of trials, and the time that they took, are not observed by those who see the result."
@@ -158,6 +158,8 @@ class SearchState:
         unsafe: switches of any trial, with the standing that they leave.
         missing: facts that any trial lacked, by name.
         stream: position of a seeded stream; None for the secure one.
+        id: of the file that keeps it.
+        count: of the versions of that file.
     """
 
     arguments: dict[str, Any]
@@ -168,42 +170,25 @@ class SearchState:
     unsafe: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     stream: Any = None
+    id: str = field(default_factory=new_id)
+    count: int = 0
 
 
-class SearchFile:
-    """The sealed file in the folder of a search.
+def save_state(state: SearchState, folder: Path, stream: Stream) -> None:
+    """Seal `state` in the folder of its search; earlier versions of the file are refused from then on.
 
     Args:
+        state: as it is now.
         folder: of the search.
         stream: of the search; only the position of a seeded one is kept.
     """
-
-    def __init__(self, folder: Path, stream: Stream):
-        self._path, self._stream = folder / SEARCH, stream
-        self._id, self._count = new_id(), 0
-
-    def save(self, state: SearchState) -> None:
-        """Seal `state` in the place of what was there; earlier versions are refused from then on."""
-        self._count += 1
-        if isinstance(self._stream, SeededStream):
-            state.stream = self._stream.state()
-        sealed = seal(_KIND, json.dumps(asdict(state)).encode(), id=self._id, count=self._count)
-        if sealed is not None:
-            write_bytes(self._path, sealed)
-            raise_count(self._id, self._count, self._path)
-
-    def restore(self) -> SearchState:
-        """The state sealed last, sealed anew at once, so that a copy of the folder cannot go on as well.
-
-        Raises:
-            InvalidInput: as `stopped_state`.
-        """
-        found, state = _opened(self._path)
-        self._id, self._count = found.id, found.count
-        if isinstance(self._stream, SeededStream) and state.stream is not None:
-            self._stream.restore(state.stream)
-        self.save(state)
-        return state
+    state.count += 1
+    if isinstance(stream, SeededStream):
+        state.stream = stream.state()
+    sealed = seal(_KIND, json.dumps(asdict(state)).encode(), id=state.id, count=state.count)
+    if sealed is not None:
+        write_bytes(folder / SEARCH, sealed)
+        raise_count(state.id, state.count, folder / SEARCH)
 
 
 def stopped_state(folder: Path) -> SearchState:
@@ -213,7 +198,20 @@ def stopped_state(folder: Path) -> SearchState:
         InvalidInput: there is no such search, its file was changed, an earlier version of it was put back, or it went
             on in another folder.
     """
-    return _opened(folder / SEARCH)[1]
+    path = folder / SEARCH
+    try:
+        sealed = path.read_bytes()
+    except OSError:
+        hint = "A search that has made no trial, or is finished, or had no signing key, cannot go on."
+        rule = f"the folder of a search that was stopped, with {SEARCH} in it"
+        raise check.fail("RUN", rule, str(folder), hint) from None
+    state = SearchState(**json.loads(unseal(_KIND, sealed)))
+    if latest_place(state.id) not in ("", str(path.resolve())):
+        raise check.fail("RUN", "the folder in which the search ran last", str(folder))
+    standings: Any = state.standings
+    kept = [(score, Trial(**trial)) for score, trial in standings["kept"]]
+    state.standings = Standings(**standings | {"kept": kept})
+    return state
 
 
 def digest_of(dataset: Dataset) -> str:
@@ -222,20 +220,3 @@ def digest_of(dataset: Dataset) -> str:
     for array in (dataset.x_train, dataset.y_train):
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
-
-
-def _opened(path: Path) -> tuple[Sealed, SearchState]:
-    try:
-        sealed = path.read_bytes()
-    except OSError:
-        hint = "A search that has made no trial, or is finished, or had no signing key, cannot go on."
-        rule = f"the folder of a search that was stopped, with {SEARCH} in it"
-        raise check.fail("RUN", rule, str(path.parent), hint) from None
-    found = unseal(_KIND, sealed)
-    if latest_place(found.id) not in ("", str(path.resolve())):
-        raise check.fail("RUN", "the folder in which the search ran last", str(path.parent))
-    state = SearchState(**json.loads(found.content))
-    standings: Any = state.standings
-    kept = [(score, Trial(**trial)) for score, trial in standings["kept"]]
-    state.standings = Standings(**standings | {"kept": kept})
-    return found, state
