@@ -74,12 +74,6 @@ def _object_at(where: str, kind: str) -> Any:
     return getattr(found, name)
 
 
-def home_of(where: str) -> Path | None:
-    """The file that `module_at` would run, found without running anything; None where there is none."""
-    files = code_of(where)
-    return files[-1] if files else None
-
-
 def code_of(where: str) -> list[Path]:
     """The files that importing MODULE runs first: `__init__.py` of each package around it, then its own.
 

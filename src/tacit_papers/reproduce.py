@@ -12,7 +12,7 @@ from typing import Any
 from tacit import check
 from tacit.serialization import write_text
 from tacit.sweeps import Result, Store, Task, stored, sweep
-from tacit.sweeps.run import Progress, expected_seconds
+from tacit.sweeps.run import Progress
 from tacit_papers.base import SIZES, Figures, Item, Paper, Row
 from tacit_papers.registry import PAPERS
 from tacit_papers.stored import read_item, results_of, task_name, write_item
@@ -117,7 +117,8 @@ def estimate(
     tasks = _missing([task for _, _, plan in _plans(name, size, kept) for task in plan])
     found = stored(tasks, store, data_dir=data_dir)
     missing = {task.key(data_dir): task for task, result in zip(tasks, found, strict=True) if result is None}
-    return expected_seconds(list(missing.values()), workers or os.cpu_count() or 1)
+    seconds = [task.seconds for task in missing.values()]
+    return max(sum(seconds) / (workers or os.cpu_count() or 1), max(seconds, default=0.0))
 
 
 def reproduce(

@@ -36,7 +36,7 @@ def history(
     with tempfile.TemporaryDirectory() as folder:
         dataset, ledger = dataset_of(config, data_dir), Ledger(relation=config.relation)
         job = Job(config, dataset, ledger, Path(folder), data_dir=data_dir)
-        rows = method.train(job).history if private else method.nonprivate_baseline(job)
+        rows = method.train(job).history if private else method.nonprivate_baseline(job)[0]
     return {"test": [row["test"] for row in rows]}
 
 

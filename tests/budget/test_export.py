@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tacit.budget import Registry
-from tacit.budget.export import export_text
+from tacit.budget.totals import export_text
 from tacit.cli import main
 from tacit.mechanisms import Gaussian, RandomizedResponse
 from tacit.statement import Subject, open_envelope
@@ -74,7 +74,7 @@ def test_no_control_character_of_a_label_reaches_an_export_or_the_terminal(tmp_p
     dataset = Registry.create(tmp_path / "budget.sqlite").declare("patients")
     dataset.reserve(Gaussian(5.0), label="run\x1b[2J\x9b31m")
     dataset.note_untracked("other\x1b[2J")
-    assert not set("\x1b\x9b") & set(export_text([dataset], form))
+    assert not set("\x1b\x9b") & set(export_text([(dataset.known, dataset.history())], form))
     assert main(["budget", "history", "--registry", str(tmp_path / "budget.sqlite")]) == 0
     told = capsys.readouterr().out
     assert not set("\x1b\x9b") & set(told)

@@ -10,8 +10,7 @@ from tacit.accounting import Ledger, accountant
 from tacit.accounting.facts import Fact, How
 from tacit.accounting.filters import Odometer
 from tacit.budget import Registry, Scope
-from tacit.budget.export import export_text
-from tacit.budget.totals import LOOKED, odometer_in_words, spent_in_words
+from tacit.budget.totals import LOOKED, export_text, odometer_in_words, spent_in_words
 from tacit.mechanisms import Gaussian, Laplace, TruncatedPoisson
 from tacit.relation import Relation
 from tacit.standing import Standing
@@ -52,16 +51,16 @@ def test_a_filter_admits_runs_until_its_budget_is_spent_and_keeps_the_total_prov
     assert dataset.spent().standing is Standing.PROVEN
     assert LOOKED not in dataset.total().assumptions
     assert dataset.total().scope == scope.says
-    assert dataset.caps == (scope.budget,)
+    assert list(dataset.known.caps.values()) == [scope.budget]
     assert dataset.spent().epsilon(scope.budget.delta) == pytest.approx(scope.budget.epsilon, rel=1e-6)
     # What ran costs no more than the filter's budget by the exact accountant.
     ran = accountant("pld")(query * (each * made))
     assert ran.epsilon(scope.budget.delta) <= scope.budget.epsilon
     assert scope.says in spent_in_words(dataset.known)
     again = Registry(tmp_path / "budget.sqlite").dataset("patients")
-    assert again.scope == dataset.scope
+    assert again.known.scope == dataset.known.scope
     for form in ("json", "csv"):
-        assert scope.says in export_text([again], form)
+        assert scope.says in export_text([(again.known, again.history())], form)
 
 
 TRUNCATED = [

@@ -9,7 +9,7 @@ import torch
 
 from tacit.cli import main
 from tacit.errors import InvalidInput
-from tacit.models import home_of, module_at
+from tacit.models import code_of, module_at
 from tacit.signing import code_digest
 from tests.runs.reissued import reissue
 
@@ -40,7 +40,7 @@ def here(tmp_path, monkeypatch):
 def test_a_class_a_module_and_a_file_are_found(here):
     for where in ("own_network:Net", "own_network:made", "own_network.py:Net"):
         assert module_at(where)(torch.zeros(2, 64)).shape == (2, 10)
-    assert home_of("own_network:Net") == (here / "own_network.py").resolve()
+    assert code_of("own_network:Net")[-1] == (here / "own_network.py").resolve()
     assert str(here) not in sys.path
 
 

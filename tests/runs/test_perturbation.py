@@ -78,7 +78,7 @@ def test_predictions_are_those_of_the_estimator(classes):
     settings = {"epsilon": 5.0, "delta": 1e-3, "data_bounds": (np.zeros(4), np.ones(4)), "unsafe_seed": 1}
     estimator = DPLogisticRegression(method="objective", classes=range(classes), **settings).fit(x, y)
     arrays = estimator.coef_, estimator.intercept_, np.array([estimator.slope_bound])
-    model = LinearScores(**dict(zip(LinearScores.names, map(torch.from_numpy, arrays), strict=True)))
+    model = LinearScores(**dict(zip(LinearScores.__annotations__, map(torch.from_numpy, arrays), strict=True)))
     found = model.answers(x)
     assert found == pytest.approx(estimator.predict_proba(x), abs=1e-12)
 

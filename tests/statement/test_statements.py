@@ -18,7 +18,7 @@ from tacit.mechanisms import DiscreteGaussian, Exponential, Gaussian, Laplace, R
 from tacit.statement import AuthorKey, Subject, TrustStore, Verdict, check_statement, open_envelope, sealed, statement
 from tacit.statement.document import canonical, guarantee, parsed
 from tacit.statement.keys import fingerprint, public_pem
-from tacit.statement.schema import faults, statement_schema
+from tacit.statement.schema import faults, schema_of
 
 AUDIT = {"attack": "canaries", "confidence": 0.95, "delta": 1e-5, "epsilon_lower": 0.01, "detectable_epsilon": 2.0}
 
@@ -304,7 +304,8 @@ def test_a_signed_statement_that_is_not_as_its_schema_says_is_refused(place, val
 
 
 def test_the_schema_is_read_as_a_library_reads_it(one):
-    own, library = statement_schema(), jsonschema.Draft202012Validator(statement_schema())
+    own = schema_of("tacit.statement", "statement.schema.json")
+    library = jsonschema.Draft202012Validator(own)
     payload = open_envelope(sealed(one, AuthorKey.new())).payload
     assert not list(faults(payload, own))
     for place, value in changed_tables():

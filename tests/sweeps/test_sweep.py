@@ -16,7 +16,6 @@ import pytest
 from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.sweeps import Store, Task, export, stored, sweep, table
-from tacit.sweeps.run import expected_seconds
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,8 +109,6 @@ def test_progress_counts_what_is_stored(tmp_path):
     sweep("s", tasks(tmp_path, 2), store, workers=1)
     sweep("s", tasks(tmp_path, 4), store, workers=1, on_progress=lambda *given: seen.append(given))
     assert seen == [(2, 4), (3, 4), (4, 4)]
-    assert expected_seconds(tasks(tmp_path, 4), 2) == pytest.approx(2.0)
-    assert expected_seconds([], 2) == 0.0
 
 
 def test_a_refusal_names_the_task(tmp_path):

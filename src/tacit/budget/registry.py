@@ -75,34 +75,14 @@ class DatasetBudget:
             self._cached = len(rows), self._find(rows)
         return self._cached[1]
 
-    @property
-    def relation(self) -> str:
-        """Neighbouring relation of every run that is charged."""
-        return self.known.relation
-
-    @property
-    def unit(self) -> str:
-        """Privacy unit of every run that is charged."""
-        return self.known.unit
-
-    @property
-    def scope(self) -> Scope:
-        """What the total is proven for."""
-        return self.known.scope
-
-    @property
-    def caps(self) -> tuple[Target, ...]:
-        """The caps in force."""
-        return tuple(self.known.caps.values())
-
     def cap(self, target: Target) -> None:
         """Set a cap; it replaces an earlier one of the same kind, which stays in the history.
 
         Raises `InvalidInput` under a filter, whose budget was fixed before its first run.
         """
-        if self.scope.is_filter:
+        if self.known.scope.is_filter:
             hint = "A filter's budget is fixed before its first run."
-            raise check.fail("cap", f"the budget of the {self.scope.says}, as declared", in_words(target), hint)
+            raise check.fail("cap", f"the budget of the {self.known.scope.says}, as declared", in_words(target), hint)
         self.append("", "cap", target_spec(check_target(target)))
 
     def held(self, id: str) -> Held:
@@ -178,7 +158,7 @@ class DatasetBudget:
 
     def spent(self) -> TradeOff:
         """The total by the exact accountant; by the best other proven one where that has no answer."""
-        return curve_of(self.total(), self.caps[0] if self.caps else None)
+        return curve_of(self.total(), next(iter(self.known.caps.values()), None))
 
     def history(self) -> list[Row]:
         """Every row about the data set, oldest first."""

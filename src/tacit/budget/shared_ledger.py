@@ -158,7 +158,8 @@ class SharedLedger(Ledger):
         self._local: list[Entry] = []
         self._slots: Steps = Counter()
         self._others: dict[str, list[Entry]] = {}
-        super().__init__(relation=reservation.dataset.relation, unit=reservation.dataset.unit)
+        known = reservation.dataset.known
+        super().__init__(relation=known.relation, unit=known.unit)
 
     @property
     def _entries(self) -> list[Entry]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -179,7 +180,7 @@ class SharedLedger(Ledger):
 
     def chosen_after_outputs(self, why: str) -> None:
         """Claimed, as of every ledger; conditional where a filter of the data set admits what was chosen."""
-        if self.reservation.dataset.scope.is_filter:
+        if self.reservation.dataset.known.scope.is_filter:
             self.may_follow_outputs(LATER)
         else:
             super().chosen_after_outputs(why)

@@ -90,18 +90,17 @@ def show(name: str | None = None, *, registry: str | None = None, json: bool = F
         registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
         json: Print JSON.
     """
-    from tacit.budget.export import totals
-    from tacit.budget.totals import left_in_words, odometer_in_words
+    from tacit.budget.totals import left_in_words, odometer_in_words, total_table
 
     book = _registry(registry)
     rows = []
     for dataset in _chosen(book, name):
-        rows.append(totals(dataset))
+        rows.append(total_table(dataset.known))
         if not json:
             print(total_sentence(dataset))
-            for cap in dataset.caps:
+            for cap in dataset.known.caps.values():
                 print(f"  {left_in_words(dataset.known, cap)}")
-            if dataset.scope.kind == "odometer":
+            if dataset.known.scope.kind == "odometer":
                 print(f"  {odometer_in_words(dataset.known)}")
             for sentence in dataset.total().assumptions:
                 print(f"  Assumed: {sentence}")
@@ -146,9 +145,9 @@ def history(name: str | None = None, *, registry: str | None = None, json: bool 
         registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
         json: Print JSON.
     """
-    from tacit.budget.export import history_rows
+    from tacit.budget.totals import history_rows
 
-    rows = [row for dataset in _chosen(_registry(registry), name) for row in history_rows(dataset)]
+    rows = [row for dataset in _chosen(_registry(registry), name) for row in history_rows(dataset.history())]
     rows.sort(key=lambda row: row["number"])
     if json:
         print(json_text(rows))
@@ -169,9 +168,9 @@ def export(
         out: File to write; printed by default.
         registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
     """
-    from tacit.budget.export import export_text
+    from tacit.budget.totals import export_text
 
-    text = export_text(_chosen(_registry(registry), name), form)
+    text = export_text([(each.known, each.history()) for each in _chosen(_registry(registry), name)], form)
     if out is None:
         print(text)
     else:

@@ -124,9 +124,10 @@ def clean(folder: Path = Path("runs"), *, yes: bool = False) -> None:
         yes: Remove them; otherwise they are listed.
     """
     from tacit.runs.folders import clean as remove
-    from tacit.runs.folders import cleanable
+    from tacit.runs.folders import runs_in
 
-    found = cleanable(folder)
+    # A stopped run stays, because its ledger says what was spent; so does a finished one.
+    found = [path for path, row in runs_in(folder).items() if row["state"] == "begun"]
     for run in found:
         if yes:
             remove(run)

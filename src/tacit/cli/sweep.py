@@ -91,11 +91,7 @@ def _charged(name: str | None) -> Iterator[None]:
 
 
 def results_command(
-    store: Path = Path("results.sqlite"),
-    *,
-    sweep: str | None = None,
-    export: Path | None = None,
-    json: bool = False,
+    store: Path = Path("results.sqlite"), *, sweep: str | None = None, export: Path | None = None, json: bool = False
 ) -> None:
     """Show the stored results of sweeps.
 

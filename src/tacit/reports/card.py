@@ -338,16 +338,12 @@ def _figures(drawn: Sequence[Result], card: Card) -> dict[str, Any]:
     }
 
 
-def summary(card: Card) -> list[str]:
+def summary(card: Card) -> Iterator[str]:
     """Epsilon with standing and delta, the test result against the constant answer, the strongest attack, and the rest.
 
     Args:
         card: of a finished run.
     """
-    return list(_lines(card))
-
-
-def _lines(card: Card) -> Iterator[str]:
     results = card.account.results
     if results:
         best = words.by_trust(results)[0]

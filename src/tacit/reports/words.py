@@ -272,10 +272,7 @@ def canary_sentence(evidence: CanaryEvidence) -> str:
 
 
 def powers(
-    audits: Sequence[AuditResult],
-    power: Mapping[str, Mapping[str, float]],
-    results: Sequence[Result],
-    seconds: float,
+    audits: Sequence[AuditResult], power: Mapping[str, Mapping[str, float]], results: Sequence[Result], seconds: float
 ) -> list[tuple[str, bool]]:
     """(sentence, whether it could not have refuted the claim) of each attack on records.
 

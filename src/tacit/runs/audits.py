@@ -417,8 +417,14 @@ class PrivilegedAttacks:
         check.choice("attack", name, attacks.PRIVILEGED_ATTACKS)
         if self.dataset.task == "regression":
             raise needs_classes(name)
-        attack = self._build(name, home)
-        return attack(predict, members=self.members, non_members=self.non_members)
+        builders: dict[str, Callable[[], attacks.Attack]] = {
+            attacks.GradientNorm.name: lambda: attacks.GradientNorm(lambda examples: self._norms(examples, home)),
+            attacks.QuantileRegression.name: lambda: attacks.QuantileRegression(self.public),
+            attacks.LikelihoodRatioOnline.name: lambda: attacks.LikelihoodRatioOnline(self.references),
+            attacks.LikelihoodRatioOffline.name: lambda: attacks.LikelihoodRatioOffline(self.references),
+            attacks.RelativeMembership.name: lambda: attacks.RelativeMembership(self.references, self.public),
+        }
+        return builders[name]()(predict, members=self.members, non_members=self.non_members)
 
     @property
     def members(self) -> attacks.Examples:
@@ -434,16 +440,6 @@ class PrivilegedAttacks:
     def public(self) -> attacks.Examples:
         """The other half: the attacker's own records."""
         return self._held_out(1)
-
-    def _build(self, name: str, home: Path) -> attacks.Attack:
-        builders: dict[str, Callable[[], attacks.Attack]] = {
-            attacks.GradientNorm.name: lambda: attacks.GradientNorm(lambda examples: self._norms(examples, home)),
-            attacks.QuantileRegression.name: lambda: attacks.QuantileRegression(self.public),
-            attacks.LikelihoodRatioOnline.name: lambda: attacks.LikelihoodRatioOnline(self.references),
-            attacks.LikelihoodRatioOffline.name: lambda: attacks.LikelihoodRatioOffline(self.references),
-            attacks.RelativeMembership.name: lambda: attacks.RelativeMembership(self.references, self.public),
-        }
-        return builders[name]()
 
     @cached_property
     def recipe(self) -> attacks.Recipe:

@@ -45,9 +45,7 @@ ROWS_AT_ONCE = 4096
 
 
 def dataset_of(
-    config: Config,
-    data_dir: str | os.PathLike[str] | None,
-    on_progress: Progress = lambda stage, done, total: None,
+    config: Config, data_dir: str | os.PathLike[str] | None, on_progress: Progress = lambda stage, done, total: None
 ) -> Dataset:
     """The data that `config` names, encoded by declared public knowledge."""
     on_progress("loading data", 0, 1)
@@ -110,13 +108,7 @@ def _recommender(config: Config, dataset: Dataset) -> nn.Module:
     return models.Recommender(users, items, _outputs(dataset))
 
 
-_NETWORKS = {
-    "linear": _dense,
-    "mlp": _dense,
-    "convnet": _convnet,
-    "text": _text,
-    "recommender": _recommender,
-}
+_NETWORKS = {"linear": _dense, "mlp": _dense, "convnet": _convnet, "text": _text, "recommender": _recommender}
 
 
 def _outputs(dataset: Dataset) -> int:

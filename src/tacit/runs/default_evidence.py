@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -155,7 +154,7 @@ def _leaky(config: Config, ledger: Ledger, training: Training) -> tuple[str, flo
 
 
 def record_power(
-    job: Job, method: Method, epsilon: float, nonprivate: Sequence[Predict], seconds: float
+    job: Job, method: Method, epsilon: float, nonprivate: Predict | None, seconds: float
 ) -> dict[str, dict[str, float]]:
     """Attack -> broken copy in words -> the epsilon that the attack on records finds in the copy.
 
@@ -166,10 +165,10 @@ def record_power(
         job: of the run.
         method: that trained.
         epsilon: that is claimed of the run.
-        nonprivate: predictions of the same training without privacy.
+        nonprivate: predictions of the same training without privacy, where it was made.
         seconds: that the training took.
     """
-    copies = [("without clipping and noise", predict) for predict in nonprivate]
+    copies = [] if nonprivate is None else [("without clipping and noise", nonprivate)]
     quick = seconds <= _COPY_SECONDS and world_size() == 1 and math.isfinite(epsilon) and epsilon > 0
     if quick and job.measures_test and set(job.config.attacks) - {CANARIES}:
         with suppress(Exception):  # Whatever a copy ends in, the run that is finished stays.

@@ -104,14 +104,6 @@ def export_run(run: OpenedRun, out: Path) -> list[Path]:
     return [Path(shutil.copyfile(run.folder / name, out / name)) for name in names]
 
 
-def cleanable(home: Path) -> list[Path]:
-    """Folders of runs in `home` that released nothing: begun, without ledger or checkpoint.
-
-    A stopped run stays, because its ledger says what was spent; so does a finished one.
-    """
-    return [path for path, row in runs_in(home).items() if row["state"] == "begun"]
-
-
 def clean(path: Path) -> None:
     """Remove the folder of a run that released nothing; raises `InvalidInput` where it is in use or did since."""
     with locked("RUN", path):

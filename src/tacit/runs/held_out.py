@@ -130,10 +130,7 @@ def _ledger(config: Config, dataset: Dataset, unit: str, target: Epsilon, *, sec
     """What test records pay for one result that meets `target`."""
     levels = 1 if dataset.task == "classification" and unit == "record" else LEVELS
     found = smallest(
-        "noise of the test result",
-        lambda noise: DiscreteGaussian(noise, levels),
-        target,
-        relation=config.relation,
+        "noise of the test result", lambda noise: DiscreteGaussian(noise, levels), target, relation=config.relation
     )
     ledger = Ledger(relation=config.relation, unit=unit)
     ledger.begin(*common_facts(unit=unit, secure=secure, arithmetic=EXACT_RELEASE))

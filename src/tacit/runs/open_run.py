@@ -184,11 +184,31 @@ class OpenedRun:
             write_text(self.folder / run_signature.VERIFIED, json_text({"files": files, "signature": signature}))
 
     def _numbers(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Guarantees of the card beside those of its ledger; a card alone has its mechanisms, without their facts."""
+        """Guarantees of the card, by accountant: epsilon as it is stated, and recomputed from the ledger.
+
+        A card alone has its mechanisms, without their facts; of it, and of one of another version, whose accountants
+        may have been looser, only what must be false is refused.
+        """
+        check.count("guarantees", len(rows), minimum=0, maximum=_MOST)
+        card, found = self.own_card, []
         with _reading(run_signature.CARD):
             if run_signature.LEDGER in self._contents:
-                return numbers_of(self.own_card, self.ledger, rows)
-            return numbers_of(self.own_card, ledger_of_card(self.own_card), rows, holds=True)
+                ledger, known = self.ledger, card.get("versions", {}).get("tacit") == version("tacit")
+            else:
+                told = [{key: value for key, value in row.items() if key != "hash"} for row in card["mechanisms"]]
+                ledger, known = Ledger.from_spec({"relation": card["relation"], "mechanisms": told}), False
+            for delta in dict.fromkeys(row["delta"] for row in rows):
+                asked = [row for row in rows if row["delta"] == delta]
+                names = tuple(row["accountant"] for row in asked)
+                answers = _answers(ledger.mechanism, ledger.relation, delta, names)
+                for row in asked:
+                    ours = answers.get(row["accountant"])
+                    if ours is None or not (_agree if known else _holds)(row, ours, ledger.standing):
+                        # Without the number itself, which nobody should read.
+                        raise Changed(CARD, f"states another number by {row['accountant']} than its ledger.json gives")
+                    named = {"accountant": row["accountant"], "stated": float(row["epsilon"])}
+                    found.append(named | {"recomputed": ours["epsilon"]})
+        return found
 
     def _sealed_files(self) -> dict[str, str]:
         return dict(self.seal.found) | {
@@ -270,7 +290,9 @@ class OpenedRun:
             self.needs(run_signature.LEDGER)
         with _reading(run_signature.CARD):
             if run_signature.LEDGER in self._contents:
-                check_of_ledger(self.own_card, self.ledger)
+                for name, value in json.loads(json_text(ledger_table(self.ledger))).items():
+                    if name in self.own_card and self.own_card[name] != value:
+                        raise Changed(CARD, f"is not the card of its ledger.json, by its {name}")
             best = best_guarantee(self.own_card)
         self._numbers([best] if best else [])
         self._check_sizes()
@@ -406,50 +428,6 @@ def best_guarantee(card: Mapping[str, Any]) -> dict[str, Any]:
     order = [standing.value for standing in Standing]
     rows = [row for row in card.get("guarantees") or [] if isinstance(row, dict) and row.get("standing") in order]
     return min(rows, key=lambda row: (order.index(row["standing"]), float(row.get("epsilon", "inf"))), default={})
-
-
-def check_of_ledger(card: Mapping[str, Any], ledger: Ledger) -> None:
-    """Raise `Changed` unless what `card` repeats of its ledger is what `ledger` says."""
-    for name, value in json.loads(json_text(ledger_table(ledger))).items():
-        if name in card and card[name] != value:
-            raise Changed(CARD, f"is not the card of its ledger.json, by its {name}")
-
-
-def ledger_of_card(card: Mapping[str, Any]) -> Ledger:
-    """The mechanisms that a card lists, as a ledger without facts."""
-    rows = [{key: value for key, value in row.items() if key != "hash"} for row in card["mechanisms"]]
-    return Ledger.from_spec({"relation": card["relation"], "mechanisms": rows})
-
-
-def numbers_of(
-    card: Mapping[str, Any], ledger: Ledger, rows: Sequence[Mapping[str, Any]], *, holds: bool = False
-) -> list[dict[str, Any]]:
-    """Each of the guarantees `rows`, by accountant: epsilon as it is stated, and recomputed from `ledger`.
-
-    Args:
-        card: with the version that computed them: another one's accountants may have been looser, so that of its cards
-            only what must be false is refused.
-        ledger: of the card.
-        rows: the guarantees to compute anew.
-        holds: refuse only what must be false, whatever the version.
-
-    Raises:
-        Changed: one differs by more than rounding, or is stated by an accountant that refuses the ledger.
-    """
-    check.count("guarantees", len(rows), minimum=0, maximum=_MOST)
-    agree = _agree if not holds and card.get("versions", {}).get("tacit") == version("tacit") else _holds
-    found = []
-    for delta in dict.fromkeys(row["delta"] for row in rows):
-        asked = [row for row in rows if row["delta"] == delta]
-        known = _answers(ledger.mechanism, ledger.relation, delta, tuple(row["accountant"] for row in asked))
-        for row in asked:
-            ours = known.get(row["accountant"])
-            if ours is None or not agree(row, ours, ledger.standing):
-                # Without the number itself, which nobody should read.
-                raise Changed(CARD, f"states another number by {row['accountant']} than its ledger.json gives")
-            named = {"accountant": row["accountant"], "stated": float(row["epsilon"])}
-            found.append(named | {"recomputed": ours["epsilon"]})
-    return found
 
 
 @lru_cache(maxsize=64)

@@ -44,7 +44,7 @@ from tacit.runs.decision_metrics import calibration_of, constant_test, decision_
 from tacit.runs.default_evidence import StepClock, canary_evidence, record_power
 from tacit.runs.folders import write_statement
 from tacit.runs.methods import Job, choose_method, method_of
-from tacit.runs.methods.base import Method, Predict, Progress, SavedLedger, keep_trained, trained_model
+from tacit.runs.methods.base import Method, Progress, SavedLedger, keep_trained, trained_model
 from tacit.runs.open_run import check_texts, open_run
 from tacit.runs.prediction import LoadedModel, load, write_preprocessing
 from tacit.runs.run_budget import NONE, UNTRACKED, RunBudget, read_budget
@@ -214,9 +214,7 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
         write_text(folder / "config.json", json_text(config.settings()))
         job.sign()  # What follows may take minutes: killed in them, the search goes on.
     keep_trained(job, method, trained)
-    nonprivate: list[Predict] = []
-    unprotected = replace(job, keep_baseline=nonprivate.append)
-    baseline = method.nonprivate_baseline(unprotected) if job.measures_test else ()
+    baseline, nonprivate = method.nonprivate_baseline(job) if job.measures_test else ((), None)
     on_progress("accounting", 0, 1)
     answers = account(job.ledger, delta=config.delta, check_brackets=find_spec("flint") is not None)
     on_progress("accounting", 1, 1)
@@ -425,10 +423,7 @@ def leave() -> None:
 
 
 def follow(
-    config: Config,
-    *,
-    data_dir: str | os.PathLike[str] | None = None,
-    resumed: str | os.PathLike[str] | None = None,
+    config: Config, *, data_dir: str | os.PathLike[str] | None = None, resumed: str | os.PathLike[str] | None = None
 ) -> None:
     """Take part in the private training that rank 0 runs with the same `config`; call it on every other rank.
 

@@ -78,11 +78,7 @@ SAMPLINGS = (
     *("poisson", "fixed_size", "shuffled", "truncated_poisson", "grouped_poisson", "random_allocation"),
     *("balls_and_bins", "balanced_iteration", "cyclic_poisson", "cyclic_allocation"),
 )
-NOISE_SHAPES = {
-    "constant": (),
-    "exponential": ("end",),
-    "step": ("factor", "every"),
-}
+NOISE_SHAPES = {"constant": (), "exponential": ("end",), "step": ("factor", "every")}
 
 
 class _Section:
@@ -91,7 +87,7 @@ class _Section:
     def given(self) -> dict[str, Any]:
         """The settings that were given, without `type`."""
         values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "type"}  # type: ignore[arg-type]
-        return {name: value for name, value in values.items() if value not in (None, {})}
+        return {name: value for name, value in values.items() if value not in (None, {}, ())}
 
 
 @dataclass(frozen=True)
@@ -332,7 +328,7 @@ class VariationalSettings:
 
 
 @dataclass(frozen=True)
-class StatementSettings:
+class StatementSettings(_Section):
     """The [statement] section: what the card and the statement of a run say of their subject.
 
     Where it is given, the statement is written at the end of the run.
@@ -360,10 +356,6 @@ class StatementSettings:
     def __post_init__(self) -> None:
         if self.given():
             self.about("data")
-
-    def given(self) -> dict[str, Any]:
-        """What was stated."""
-        return {name: value for name, value in vars(self).items() if value not in (None, ())}
 
     def about(self, dataset: str) -> dict[str, Any]:
         """What was stated, with the date.

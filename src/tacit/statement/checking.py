@@ -27,7 +27,7 @@ from tacit.relation import unit_in_words
 from tacit.standing import downward, leakage, upward
 from tacit.statement import document
 from tacit.statement.keys import TrustStore, author_key, fingerprint
-from tacit.statement.schema import faults, statement_schema
+from tacit.statement.schema import faults, schema_of
 from tacit.statement.subject import SeenStatements, filed
 
 _SECONDS = 5.0  # of a processor, that numbers take without `slow`: whoever wrote the file must not decide how long
@@ -104,7 +104,7 @@ def check_statement(
     if payload.get("schema") != document.SCHEMA:
         says = f"This version reads {document.SCHEMA!r}; the statement is of another schema."
         return payload, [*findings, Finding("schema", Verdict.NOT_CHECKABLE, says)]
-    for place in faults(payload, statement_schema()):
+    for place in faults(payload, schema_of("tacit.statement", "statement.schema.json")):
         raise InvalidInput(
             f"statement must be as its schema says; {place[:80]} is not. Ask its author for the original."
         )

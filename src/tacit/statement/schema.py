@@ -32,11 +32,6 @@ def schema_of(package: str, name: str) -> dict[str, Any]:
     return json.loads(files(package).joinpath(name).read_text("utf-8"))
 
 
-def statement_schema() -> dict[str, Any]:
-    """The schema of the payload of a statement."""
-    return schema_of("tacit.statement", "statement.schema.json")
-
-
 def faults(value: object, schema: dict[str, Any], place: str = "statement") -> Iterator[str]:
     """The places of `value` that are not as `schema` says.
 

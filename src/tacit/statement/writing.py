@@ -12,7 +12,7 @@ from typing import Any
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.budget import DatasetBudget
-from tacit.budget.export import delta_of
+from tacit.budget.totals import delta_of
 from tacit.errors import InvalidInput
 from tacit.statement.document import open_envelope, payload_digest, sealed, statement
 from tacit.statement.keys import author_key, fingerprint
@@ -82,6 +82,6 @@ def budget_statement(
     if not ledger.steps:
         raise check.fail("data set", "one on which something was released", dataset.name)
     facts = tuple(f"{name}: {value}" for name, value in dataset.known.facts.items())
-    stated = sorted({delta_of(dataset), *deltas})
+    stated = sorted({delta_of(dataset.known), *deltas})
     subject = replace(subject, facts=(*facts, *subject.facts))
     return signed_statement("budget", first.link, subject, ledger, earlier=earlier, deltas=stated)

@@ -18,8 +18,7 @@ from tacit.accounting import Ledger, accountant
 from tacit.audit import AuditResult
 from tacit.budget import find_registry
 from tacit.errors import Refused
-from tacit.models import home_of
-from tacit.reports import Card
+from tacit.models import code_of
 from tacit.reports.words import by_trust
 from tacit.runs import Config, config_from_table, read_config, train
 from tacit.runs.held_out import measured_exactly
@@ -75,10 +74,13 @@ def run(data_dir: str | os.PathLike[str] | None, **settings: Any) -> dict[str, A
     with tempfile.TemporaryDirectory() as folder:
         card = train(config, data_dir=data_dir, out=folder).card
     results = by_trust(card.account.results)
+    best = results[0].row() if results else {}
+    guarantee = {name: best.get(name) for name in ("epsilon", "accountant", "standing", "delta")}
+    guarantee |= {"relation": card.ledger.relation.value, "unit": card.ledger.unit, "unsafe": list(card.ledger.unsafe)}
     return {
         "metrics": dict(card.metrics),
         "measure": card.measure,
-        "guarantee": _guarantee(card, results[0].row() if results else {}),
+        "guarantee": guarantee,
         "epsilon": {result.tradeoff.source: result.epsilon for result in results},
         "standing": {result.tradeoff.source: result.tradeoff.standing.value for result in results},
         "attack": {audit.attack: _found(audit) for audit in card.audits},
@@ -118,15 +120,7 @@ def _files(config: Config) -> Iterator[str]:
     """The user's own files that a run reads: the table, and the source of the model."""
     if config.table is not None:
         yield config.table.path
-    home = home_of(config.model) if ":" in config.model else None
-    if home is not None:
-        yield str(home)
-
-
-def _guarantee(card: Card, best: Mapping[str, Any]) -> dict[str, Any]:
-    named = {name: best.get(name) for name in ("epsilon", "accountant", "standing", "delta")}
-    ledger = card.ledger
-    return named | {"relation": ledger.relation.value, "unit": ledger.unit, "unsafe": list(ledger.unsafe)}
+    yield from map(str, code_of(config.model)[-1:] if ":" in config.model else ())
 
 
 def _found(audit: AuditResult) -> dict[str, Any]:
@@ -176,7 +170,8 @@ def check_affordable(name: str, tasks: Sequence[Task], dataset: str) -> None:
     if registry is None:
         raise check.fail("budget", "the name of a data set in a registry", dataset, "Run tacit budget init NAME.")
     found = registry.dataset(dataset)
-    records, ahead = found.known.facts.get("records"), Ledger(relation=found.relation, unit=found.unit)
+    known = found.known
+    records, ahead = known.facts.get("records"), Ledger(relation=known.relation, unit=known.unit)
     for task in {task.key(None): task for task in tasks}.values():
         planned = planned_run(config_from_table({**task.settings, "unsafe_seed": None}), records)
         if planned is not None:

@@ -16,7 +16,7 @@ Progress = Callable[[int, int], None]
 ENGINES = ("local", "ray")
 _POLL = 0.2  # seconds between two looks at what another process is at work on; a task takes longer than that
 
-Finished = tuple[int, Any, float]
+Finished = tuple[str, Any, float]
 Folder = str | os.PathLike[str] | None
 
 
@@ -57,64 +57,54 @@ def sweep(
         raise check.fail("minutes", "left out unless the engine is local", minutes)
     deadline = math.inf if minutes is None else time.monotonic() + 60 * check.real("minutes", minutes, low=0.0)
     keys = [task.key(data_dir) for task in tasks]
-    before = stored(tasks, store, data_dir=data_dir)
-    found = {key: result for key, result in zip(keys, before, strict=True) if result is not None}
-    missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in found}
-    total = len(found) + len(missing)
+    found, total = dict[str, Result](), len(set(keys))
+    ended: list[TacitError | None] = []
+
+    def look() -> None:
+        found.update({key: result for key in keys if key not in found and (result := store.find(key)) is not None})
+
+    look()
     on_progress(len(found), total)
     run = _ray if engine == "ray" else _local
     with store.owner() as owner:
-        while missing:
-            leased = _Leased(missing, store, owner, deadline)
-            for index, value, seconds in run(leased, workers, data_dir):
-                key, task = leased.order[index], missing[leased.order[index]]
-                found[key] = store.add(key, name, task, value, seconds)
+        while missing := {key: task for key, task in zip(keys, tasks, strict=True) if key not in found}:
+            leased = _leased(missing, store, owner, deadline, ended)
+            for key, value, seconds in run(leased, min(workers, len(missing)), data_dir):
+                found[key] = store.add(key, name, missing[key], value, seconds)
                 on_progress(len(found), total)
-            if leased.fault is not None:
-                raise leased.fault
-            if leased.over:
+            for error in ended:
+                if error is not None:
+                    raise error
+            if ended:
                 break
-            missing = {key: task for key, task in missing.items() if key not in found}
-            of_others = {key: store.find(key) for key in missing}
-            found |= {key: result for key, result in of_others.items() if result is not None}
-            missing = {key: task for key, task in missing.items() if key not in found}
-            if missing:
+            look()
+            if len(found) < total:
                 time.sleep(_POLL)
     return [found[key] for key in keys if key in found]
 
 
-class _Leased:
+Tasks = Iterator[tuple[str, Task]]
+
+
+def _leased(
+    tasks: Mapping[str, Task], store: Store, owner: Owner, deadline: float, ended: list[TacitError | None]
+) -> Tasks:
     """The tasks that this sweep may run now, each leased the moment before it starts.
 
-    Args:
-        tasks: those without a result, by key.
-        store: that keeps the leases.
-        owner: of the leases.
-        deadline: after which no task starts.
+    Why no further one starts goes into `ended`: an error, or None for the time. A pool takes the next task in a thread
+    of its own, where an error that is raised would be lost.
     """
-
-    def __init__(self, tasks: Mapping[str, Task], store: Store, owner: Owner, deadline: float):
-        self._tasks, self._store, self._owner, self._deadline = tasks, store, owner, deadline
-        self.order = list(tasks)
-        self.over = False
-        # Kept for the sweep to raise: a pool takes the next task in a thread of its own, where an error would be lost.
-        self.fault: TacitError | None = None
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def __iter__(self) -> Iterator[tuple[int, Task]]:
-        for index, key in enumerate(self.order):
-            if time.monotonic() >= self._deadline:
-                self.over = True
-                return
-            try:
-                mine = self._store.claim(key, self._owner)
-            except TacitError as error:
-                self.fault = error
-                return
-            if mine:
-                yield index, self._tasks[key]
+    for key, task in tasks.items():
+        if time.monotonic() >= deadline:
+            ended.append(None)
+            return
+        try:
+            mine = store.claim(key, owner)
+        except TacitError as error:
+            ended.append(error)
+            return
+        if mine:
+            yield key, task
 
 
 def stored(tasks: Sequence[Task], store: Store, *, data_dir: Folder = None) -> list[Result | None]:
@@ -128,23 +118,18 @@ def stored(tasks: Sequence[Task], store: Store, *, data_dir: Folder = None) -> l
     return [store.find(task.key(data_dir)) for task in tasks]
 
 
-def expected_seconds(tasks: Sequence[Task], workers: int) -> float:
-    """Until the last of `tasks` ends, by their own estimates."""
-    return max(sum(task.seconds for task in tasks) / workers, max((task.seconds for task in tasks), default=0.0))
-
-
-def _local(tasks: _Leased, workers: int, data_dir: Folder) -> Iterator[Finished]:
-    if workers == 1 or len(tasks) <= 1:
-        yield from (_timed(index, task, data_dir) for index, task in tasks)
+def _local(tasks: Tasks, workers: int, data_dir: Folder) -> Iterator[Finished]:
+    if workers == 1:
+        yield from (_timed(key, task, data_dir) for key, task in tasks)
         return
     from joblib import Parallel, delayed, parallel_config
 
     with parallel_config("loky", inner_max_num_threads=1):
-        pool = Parallel(n_jobs=min(workers, len(tasks)), return_as="generator_unordered", pre_dispatch="n_jobs")
-        yield from pool(delayed(_alone)(index, task, data_dir) for index, task in tasks)  # type: ignore[misc]
+        pool = Parallel(n_jobs=workers, return_as="generator_unordered", pre_dispatch="n_jobs")
+        yield from pool(delayed(_alone)(key, task, data_dir) for key, task in tasks)  # type: ignore[misc]
 
 
-def _ray(tasks: _Leased, workers: int, data_dir: Folder) -> Iterator[Finished]:
+def _ray(tasks: Tasks, workers: int, data_dir: Folder) -> Iterator[Finished]:
     try:
         import ray  # type: ignore[import-not-found]
     except ImportError:
@@ -153,24 +138,24 @@ def _ray(tasks: _Leased, workers: int, data_dir: Folder) -> Iterator[Finished]:
     if not ray.is_initialized():
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
     remote = ray.remote(_alone)
-    waiting = [remote.remote(index, task, data_dir) for index, task in tasks]
+    waiting = [remote.remote(key, task, data_dir) for key, task in tasks]
     while waiting:
         done, waiting = ray.wait(waiting, num_returns=1)
         yield ray.get(done[0])
 
 
-def _alone(index: int, task: Task, data_dir: Folder) -> Finished:
+def _alone(key: str, task: Task, data_dir: Folder) -> Finished:
     """Run in a worker process, where several torch threads would only fight for the cores."""
     import torch
 
     torch.set_num_threads(1)
-    return _timed(index, task, data_dir)
+    return _timed(key, task, data_dir)
 
 
-def _timed(index: int, task: Task, data_dir: Folder) -> Finished:
+def _timed(key: str, task: Task, data_dir: Folder) -> Finished:
     start = time.perf_counter()
     try:
         value = task.call(data_dir)
     except TacitError as error:
         raise type(error)(f"{task}: {error}") from None
-    return index, value, time.perf_counter() - start
+    return key, value, time.perf_counter() - start

@@ -4,13 +4,4 @@ from tacit.tuning.plan import Candidates, Search, Space, space_of
 from tacit.tuning.search import PrivateSearchCV
 from tacit.tuning.tune import Tuned, resume_tuning, tune
 
-__all__ = [
-    "Candidates",
-    "PrivateSearchCV",
-    "Search",
-    "Space",
-    "Tuned",
-    "resume_tuning",
-    "space_of",
-    "tune",
-]
+__all__ = ["Candidates", "PrivateSearchCV", "Search", "Space", "Tuned", "resume_tuning", "space_of", "tune"]

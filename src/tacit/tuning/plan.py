@@ -9,7 +9,7 @@ The parts of a search's records: those that trials train on, score on, and set a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -23,7 +23,6 @@ from tacit.mechanisms import Compose, DiscreteGaussian, Gaussian, Mechanism, Par
 from tacit.mechanisms.selection import law_from_spec
 from tacit.noise import Stream, discrete
 from tacit.noise.discrete import choice_mechanism, uniform_integer
-from tacit.relation import Relation
 from tacit.runs import Config
 from tacit.runs.methods.base import Predict
 from tacit.runs.settings import NO_VALIDATION, ValidationSettings
@@ -51,7 +50,9 @@ class TrialHoldout:
     @property
     def mechanism(self) -> Mechanism:
         """What one trial tells; a setting of fewer epochs is dominated by it."""
-        return _told(self.checkpoint, self.cost, self.looks)
+        if self.checkpoint == NOISY:
+            return DiscreteGaussian(self.cost) * self.looks
+        return choice_mechanism(self.cost, method=self.checkpoint)
 
     def settings(self, given: ValidationSettings) -> ValidationSettings:
         """The [validation] of one trial: with the cost that was solved from the total of all."""
@@ -61,53 +62,13 @@ class TrialHoldout:
     def check_cost(self, told: Compose) -> None:
         """Raise `InvalidInput` unless `told`, of a trial's ledger, is what was planned, with no more looks."""
         steps = sum(times for _, times in told.parts())
-        if steps > self.looks or told != Compose.of((_told(self.checkpoint, self.cost, steps), 1)):
+        if steps > self.looks or told != Compose.of((replace(self, looks=steps).mechanism, 1)):
             raise check.fail("trial", f"one whose holdout tells at most {self.mechanism}", str(told))
 
     @property
     def in_words(self) -> dict[str, float | str]:
         """What the card says of it."""
         return {"validation_noise" if self.checkpoint == NOISY else "checkpoint_epsilon": self.cost}
-
-
-def plan_holdout(
-    given: ValidationSettings,
-    target: Epsilon,
-    lengths: Iterable[tuple[float, float]],
-    whole: Callable[[Mechanism], Mechanism],
-    relation: Relation | str,
-) -> TrialHoldout:
-    """What a trial tells, so that all trials together tell what `target` allows, or the smaller epsilon of `given`.
-
-    Args:
-        given: the [validation] of the trials.
-        target: of the whole search.
-        lengths: (sampling rate, epochs) of every setting.
-        whole: what one trial tells -> what the search tells.
-        relation: of the search.
-
-    Raises:
-        InvalidInput: epsilon is above that of the search, or noise is given, which follows from the total.
-    """
-    if given.noise is not None:
-        raise check.fail("noise of [validation]", "left out in a search, which solves it from the total", given.noise)
-    if given.epsilon is not None and given.epsilon > target.epsilon:
-        raise check.fail("epsilon of [validation]", f"at most that of the search, {target.epsilon:g}", given.epsilon)
-    goal = target if given.epsilon is None else Epsilon(given.epsilon, target.delta)
-    looks = max(len(epoch_ends(rate, resolve_steps(rate, None, epochs))) for rate, epochs in lengths)
-    if given.checkpoint == NOISY:
-        noise = smallest("validation_noise", lambda each: whole(_told(NOISY, each, looks)), goal, relation=relation)
-        return TrialHoldout(NOISY, noise.value, looks)
-
-    def choice(inverse: float) -> Mechanism:
-        return whole(_told(given.checkpoint, 1 / inverse, 1))
-
-    inverse = smallest("1 / checkpoint_epsilon", choice, goal, relation=relation).value
-    return TrialHoldout(given.checkpoint, 1 / inverse, 1)
-
-
-def _told(checkpoint: str, cost: float, looks: int) -> Mechanism:
-    return DiscreteGaussian(cost) * looks if checkpoint == NOISY else choice_mechanism(cost, method=checkpoint)
 
 
 RANDOM_TRIALS = "random_trials"
@@ -279,14 +240,40 @@ class Asked:
             return trial * law if isinstance(law, int) else Selection.of(trial, law=law)
 
         lengths = [(size / records, each) for size in sizes for each in epochs]
-        given = self.holdout.given
-        held = plan_holdout(self.holdout, self.target, lengths, whole, config.relation) if given else None
+        held = self._planned_holdout(lengths, whole, config.relation) if self.holdout.given else None
         noise = solved("noise_multiplier", lambda each: whole(Gaussian(each).poisson(rate) * steps))
         if isinstance(law, int):
             inverse = solved("1 / choice_epsilon", lambda each: choice_mechanism(1 / each, method=self.selection))
             return Search(self, rate, steps, noise, held, 1 / inverse)
         score = solved("score_noise", lambda each: whole(DiscreteGaussian(each))) if self.private else None
         return Search(self, rate, steps, noise, held, score)
+
+    def _planned_holdout(
+        self, lengths: list[tuple[float, float]], whole: Callable[[Mechanism], Mechanism], relation: str
+    ) -> TrialHoldout:
+        """What a trial tells, so that all trials together tell what the target allows, or a smaller epsilon.
+
+        Args:
+            lengths: (sampling rate, epochs) of every setting.
+            whole: what one trial tells -> what the search tells.
+            relation: of the search.
+        """
+        given, target = self.holdout, self.target
+        if given.noise is not None:
+            rule = "left out in a search, which solves it from the total"
+            raise check.fail("noise of [validation]", rule, given.noise)
+        if given.epsilon is not None and given.epsilon > target.epsilon:
+            rule = f"at most that of the search, {target.epsilon:g}"
+            raise check.fail("epsilon of [validation]", rule, given.epsilon)
+        goal = target if given.epsilon is None else Epsilon(given.epsilon, target.delta)
+        noisy = given.checkpoint == NOISY
+        looks = max(len(epoch_ends(rate, resolve_steps(rate, None, epochs))) for rate, epochs in lengths)
+
+        def trial(value: float) -> TrialHoldout:
+            return TrialHoldout(given.checkpoint, value if noisy else 1 / value, looks if noisy else 1)
+
+        name = "validation_noise" if noisy else "1 / checkpoint_epsilon"
+        return trial(smallest(name, lambda each: whole(trial(each).mechanism), goal, relation=relation).value)
 
     def draw_parts(self, records: int, stream: Stream) -> tuple[list[int], list[int] | None]:
         """Rows set aside for scores, and those of the others that are the holdout of every trial; None without one.
@@ -296,18 +283,19 @@ class Asked:
         Raises:
             InvalidInput: a part, or what is left for training, is empty.
         """
-        aside, held = np.zeros(records, dtype=bool), None
+        aside = np.zeros(records, dtype=bool)
         if self.private:
             aside = stream.uniform(records) < self.validation_share
             if not aside.any() or aside.all():
                 rule = "one that leaves records for training and for scores"
                 raise check.fail("validation_share", rule, self.validation_share)
-        if self.holdout.given:
-            held = ~aside & (stream.uniform(records) < self.holdout.share)
-            if not held.any() or (held | aside).all():
-                rule = "one that leaves records for training and for the holdout"
-                raise check.fail("share of [validation]", rule, self.holdout.share)
-        return np.flatnonzero(aside).tolist(), None if held is None else np.flatnonzero(held).tolist()
+        if not self.holdout.given:
+            return np.flatnonzero(aside).tolist(), None
+        held = ~aside & (stream.uniform(records) < self.holdout.share)
+        if not held.any() or (held | aside).all():
+            rule = "one that leaves records for training and for the holdout"
+            raise check.fail("share of [validation]", rule, self.holdout.share)
+        return np.flatnonzero(aside).tolist(), np.flatnonzero(held).tolist()
 
     def draw_trials(self, stream: Stream) -> int:
         """How many trials are made."""

@@ -28,7 +28,7 @@ from tacit.runs import Config, Run, read_config
 from tacit.runs.builders import clip_of, dataset_of, stream_of
 from tacit.runs.held_out import holdout_of
 from tacit.runs.methods import Job, Method, Trained, method_of
-from tacit.runs.methods.base import Predict, Progress, trained_from, trained_table
+from tacit.runs.methods.base import Baseline, Predict, Progress, trained_from, trained_table
 from tacit.runs.open_run import open_run
 from tacit.runs.run import train_by
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
@@ -282,9 +282,9 @@ class SearchMethod(Method[Any]):
         trained = trained_from(winner.trained, method_of(config).load(replace(job, config=config)))
         return replace(trained, settings={**trained.settings, **self._search.told}, config=config)
 
-    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
+    def nonprivate_baseline(self, job: Job) -> Baseline:
         """Nothing: the records set aside would be trained on."""
-        return ()
+        return (), None
 
     def load(self, job: Job) -> Predict:
         """The network of the winner."""

@@ -15,9 +15,8 @@ import numpy as np
 
 from tacit import __version__, check
 from tacit.accounting import Ledger, accountant
-from tacit.budget.export import totals
 from tacit.budget.registry import find_registry
-from tacit.budget.totals import left_in_words
+from tacit.budget.totals import left_in_words, total_table
 from tacit.errors import Changed, Refused, TacitError
 from tacit.reports import words
 from tacit.reports.card import card_markdown
@@ -60,19 +59,16 @@ def folder_of(root: Path, name: str) -> Path:
 def list_runs(root: Path, *, query: str = "", sort: str = "date") -> list[dict[str, Any]]:
     """Runs in `root` whose name, data set, model or note holds every word of `query`; `sort` is one of `SORTS`."""
     check.choice("sort", sort, SORTS)
-    if not root.is_dir():
-        return []
     found = []
-    for folder in sorted(root.iterdir(), key=lambda path: path.lstat().st_mtime, reverse=True):
+    for card in sorted(root.glob("*/card.json"), key=lambda path: path.lstat().st_mtime, reverse=True):
         try:
-            row = run_row(root, folder.name)
+            row = run_row(root, card.parent.name)
         except (TacitError, OSError):
             continue
         text = " ".join(row[name] for name in ("name", "dataset", "model", "note")).lower()
         if all(word in text for word in query.lower().split()):
             found.append(row)
     # Sorting is stable: rows that are alike stay in the order of their dates.
-    found.sort(key=lambda row: row["date"], reverse=True)
     return found if sort == "date" else sorted(found, key=_KEYS[sort])
 
 
@@ -186,8 +182,8 @@ def budgets() -> list[dict[str, Any]]:
     found = []
     for name in registry.names:
         dataset = registry.dataset(name)
-        table = totals(dataset)
-        left = [left_in_words(dataset.known, cap) for cap in dataset.caps]
+        table = total_table(dataset.known)
+        left = [left_in_words(dataset.known, cap) for cap in dataset.known.caps.values()]
         found.append(table | {"left": left or ["No cap is set."]})
     return found
 

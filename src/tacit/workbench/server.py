@@ -222,15 +222,10 @@ class _Pages:
         names = list(dict.fromkeys(request.query_params.getlist("run")))
         if not 1 <= len(names) <= runs.MOST_COMPARED:
             raise check.fail("runs", f"1 to {runs.MOST_COMPARED} of the list", len(names), "Tick them and compare.")
-        drawn, left_out = [], []
-        listed = {row["name"]: row for row in runs.list_runs(self._root)}
-        for name in names:
-            curve = runs.curve_of(runs.folder_of(self._root, name))
-            if curve is None:
-                left_out.append(name)
-            else:
-                drawn.append((name, curve))
-        rows = [(index, listed[name]) for index, (name, _) in enumerate(drawn) if name in listed]
+        curves = {name: runs.curve_of(runs.folder_of(self._root, name)) for name in names}
+        drawn = [(name, curve) for name, curve in curves.items() if curve is not None]
+        rows = [(index, runs.run_row(self._root, name)) for index, (name, _) in enumerate(drawn)]
+        left_out = [name for name, curve in curves.items() if curve is None]
         return self.page("compare.html.j2", title="Compare", curves=drawn, rows=rows, left_out=left_out)
 
     def calculator_page(self, request: Request) -> Response:

@@ -132,27 +132,26 @@ async def _written(folder: Path, content_type: str, stream: AsyncIterator[bytes]
     if boundary is None:
         raise check.fail("the upload", "a form with a file", content_type[:80])
     end = b"\r\n--" + boundary[1].encode()
-    waiting = b""
+    begun = b""
     async for part in stream:
-        waiting += part
-        if b"\r\n\r\n" in waiting or len(waiting) > _HEAD:
+        begun += part
+        if b"\r\n\r\n" in begun or len(begun) > _HEAD:
             break
-    head, _, waiting = waiting.partition(b"\r\n\r\n")
-    file = folder / _file_name(head.decode("utf-8", "replace"))
-    size, done = 0, False
-    with file.open("xb") as target:
+    head, _, part = begun.partition(b"\r\n\r\n")
+    file, size = folder / _file_name(head.decode("utf-8", "replace")), -len(end) - 4
+    with file.open("x+b") as target:
         file.chmod(0o600)
-        while not done:
-            content, found, _ = waiting.partition(end)
-            done = bool(found)
-            kept = b"" if done else content[-len(end) :]
-            size += target.write(content[: len(content) - len(kept)])
+        while part:
+            size += target.write(part)
             if size > LARGEST:
                 raise check.fail("the file", f"of at most {LARGEST >> 20} MiB", "more", "Name it by its path instead.")
-            part = b"" if done else await anext(stream, b"")
-            if not part and not done:
-                raise check.fail("the upload", "complete", "the beginning of a file")
-            waiting = kept + part
+            part = await anext(stream, b"")
+        # The boundary is the last line, with two dashes and a line feed after it.
+        target.seek(max(size, 0))
+        place = target.read().find(end)
+        if place < 0:
+            raise check.fail("the upload", "complete", "the beginning of a file")
+        target.truncate(max(size, 0) + place)
     return file
 
 

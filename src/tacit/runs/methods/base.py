@@ -36,6 +36,8 @@ from tacit.training import PrivateHoldout
 from tacit.training.resume import LOST
 
 Predict = Callable[[np.ndarray], np.ndarray]
+Baseline = tuple[Sequence[Mapping[str, float]], Predict | None]
+"""`test` after each epoch of a training without privacy, and its predictions, which attacks are measured on."""
 Scalar = str | int | float | bool | None
 Settings = TypeVar("Settings")
 Built = TypeVar("Built")
@@ -60,7 +62,6 @@ class Job:
         checkpoints: whether a method that keeps checkpoints does so for this run.
         measures_test: whether results on the test records may be measured and kept while it trains: they are public.
         holdout: private validation records, which are none of `dataset`.
-        keep_baseline: takes the predictions of the same training without privacy, which attacks are measured on.
     """
 
     config: Config
@@ -75,7 +76,6 @@ class Job:
     checkpoints: bool = True
     measures_test: bool = True
     holdout: PrivateHoldout | None = None
-    keep_baseline: Callable[[Predict], None] = lambda predict: None
 
     def write_ahead(self, *planned: tuple[Mechanism, int]) -> None:
         """Save the ledger as it would stand after `planned`: a run killed later never understates what was spent."""
@@ -166,8 +166,8 @@ class Method(ABC, Generic[Settings]):
         raise check.fail("method", "one that can be resumed", job.config.method, "Start the run anew.")
 
     @abstractmethod
-    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
-        """The history of the same training without privacy; its last `test` stands beside the private one."""
+    def nonprivate_baseline(self, job: Job) -> Baseline:
+        """The same training without privacy; its last `test` stands beside the private one."""
 
     @abstractmethod
     def load(self, job: Job) -> Predict:
@@ -183,14 +183,12 @@ class Released(nn.Module):
     """A model that was released at once: its buffers, which are all that is stored of it.
 
     Args:
-        tensors: each of `names`; raises `KeyError` where one is left out.
+        tensors: each that the class declares; raises `KeyError` where one is left out.
     """
-
-    names: ClassVar[tuple[str, ...]]
 
     def __init__(self, **tensors: Tensor):
         super().__init__()
-        for name in self.names:
+        for name in type(self).__annotations__:
             self.register_buffer(name, tensors[name])
 
     def answers(self, inputs: np.ndarray) -> np.ndarray:
@@ -246,7 +244,7 @@ class OneRelease(Method[Settings]):
         store(job, dict(released.named_buffers()))
         return Trained(predict=released.answers, **told)
 
-    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
+    def nonprivate_baseline(self, job: Job) -> Baseline:
         """The test metric of a model of scikit-learn without privacy."""
         return baseline_of(job, self.unprotected)
 
@@ -277,13 +275,12 @@ def stored(job: Job, build: Callable[[dict[str, Tensor]], Built]) -> Built:
         raise check.fail("RUN", "the folder of a finished run, with model.safetensors in it", str(path)) from None
 
 
-def baseline_of(job: Job, train: Callable[[Job], Predict]) -> list[dict[str, float]]:
-    """The history of a training without privacy that has no epochs."""
+def baseline_of(job: Job, train: Callable[[Job], Predict]) -> Baseline:
+    """A training without privacy that has no epochs."""
     job.on_progress("non-private baseline", 0, 1)
     predict = train(job)
     job.on_progress("non-private baseline", 1, 1)
-    job.keep_baseline(predict)
-    return [{"test": metric_on_test(job.dataset, predict(job.dataset.x_test))}]
+    return [{"test": metric_on_test(job.dataset, predict(job.dataset.x_test))}], predict
 
 
 def outputs_of(dataset: Dataset) -> int:

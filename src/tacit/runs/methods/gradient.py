@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from tacit.mechanisms import Mechanism
 from tacit.runs import builders
 from tacit.runs.config import Config
 from tacit.runs.held_out import callbacks_of, told_of
-from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
+from tacit.runs.methods.base import Baseline, Job, Method, Predict, Scalar, Trained
 from tacit.runs.run_signature import CHECKPOINT, MODEL
 from tacit.runs.settings import GradientSettings
 from tacit.tradeoff import Epsilon
@@ -43,12 +43,7 @@ class Gradient(Method[GradientSettings]):
         model, _, scheduler = parts = self._parts(job)
         taken = training.read_checkpoint(kept).step if job.resume and kept.exists() else 0
 
-        execution = ExecutionRecord.of(
-            model,
-            **config.execution,
-            scheduler=scheduler,
-            scheduler_per="step",
-        )
+        execution = ExecutionRecord.of(model, **config.execution, scheduler=scheduler, scheduler_per="step")
 
         def write_ahead(plan: training.Plan) -> None:
             # With private validation the whole plan is one entry of the ledger already.
@@ -75,10 +70,7 @@ class Gradient(Method[GradientSettings]):
         self._fitted(job, self._parts(job))
 
     def _fitted(
-        self,
-        job: Job,
-        parts: tuple[nn.Module, Optimizer, LRScheduler | None],
-        *watched: training.Callback,
+        self, job: Job, parts: tuple[nn.Module, Optimizer, LRScheduler | None], *watched: training.Callback
     ) -> training.Fit:
         """The private training, on all ranks where there are several."""
         config, dataset = job.config, job.dataset
@@ -122,7 +114,7 @@ class Gradient(Method[GradientSettings]):
     def _average(job: Job, model: nn.Module) -> tuple[training.Callback, ...]:
         return () if job.config.average is None else (training.AverageModel(model, job.config.average),)
 
-    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
+    def nonprivate_baseline(self, job: Job) -> Baseline:
         """The same training without clipping and noise."""
         dataset = job.dataset
         model, optimizer, scheduler = self._parts(_without_privacy(job))
@@ -143,8 +135,7 @@ class Gradient(Method[GradientSettings]):
                 training.Functions(on_step=lambda done, total: job.on_progress("non-private baseline", done, total))
             ],
         )
-        job.keep_baseline(builders.predictor(model, dataset))
-        return history
+        return history, builders.predictor(model, dataset)
 
     def load(self, job: Job) -> Predict:
         """The network of the run in `job.folder`."""

@@ -18,7 +18,6 @@ from tacit.runs.settings import ObjectiveSettings
 class LinearScores(Released):
     """Coefficients (k, columns) and intercepts (k,) of raw rows, and the bound on the slope of a logistic loss."""
 
-    names = ("coef", "intercept", "slope_bound")
     coef: Tensor
     intercept: Tensor
     slope_bound: Tensor

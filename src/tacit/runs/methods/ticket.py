@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tacit import check
 from tacit.data import Dataset, load, made_of, same_records
 from tacit.errors import InvalidInput
 from tacit.runs.builders import evaluator, network_of, predictor, stream_of
-from tacit.runs.methods.base import Job, Method, Predict, Scalar, Trained
+from tacit.runs.methods.base import Baseline, Job, Method, Predict, Scalar, Trained
 from tacit.runs.methods.gradient import Gradient
 from tacit.runs.run_signature import MODEL
 from tacit.runs.settings import GradientSettings, TicketSettings
@@ -68,7 +68,7 @@ class TicketMethod(Method[TicketSettings]):
             settings={"delta": job.config.delta},
         )
 
-    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
+    def nonprivate_baseline(self, job: Job) -> Baseline:
         """The dense network without privacy."""
         return Gradient(GradientSettings()).nonprivate_baseline(job)
 

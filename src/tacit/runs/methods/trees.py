@@ -83,7 +83,6 @@ def _shape(config: Config, dataset: Dataset) -> Shape:
 class EncodedTrees(Released):
     """`SymmetricTrees` on encoded rows, (n, features) to class probabilities."""
 
-    names = ("columns", "cuts", "members", "values", "widths")
     columns: Tensor
     cuts: Tensor
     members: Tensor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import Tensor
 from tacit import check, variational
 from tacit.data import Dataset
 from tacit.runs.builders import ROWS_AT_ONCE, stream_of
-from tacit.runs.methods.base import Job, Method, Predict, Trained, baseline_of, store, stored
+from tacit.runs.methods.base import Baseline, Job, Method, Predict, Trained, baseline_of, store, stored
 from tacit.runs.settings import VariationalSettings
 from tacit.tradeoff import Epsilon
 from tacit.training import Functions
@@ -84,7 +83,7 @@ class Variational(Method[VariationalSettings]):
             settings={"delta": job.config.delta},
         )
 
-    def nonprivate_baseline(self, job: Job) -> Sequence[Mapping[str, float]]:
+    def nonprivate_baseline(self, job: Job) -> Baseline:
         """The same inference without privacy."""
         return baseline_of(job, self._without_privacy)
 
@@ -122,11 +121,7 @@ class Variational(Method[VariationalSettings]):
 def _length(job: Job) -> dict[str, Any]:
     """How long inference is, and the public seed."""
     rate = job.config.batch_size / len(job.dataset.y_train)
-    return {
-        "sample_rate": rate,
-        "steps": max(1, round(job.config.epochs / rate)),
-        "seed": job.config.init_seed,
-    }
+    return {"sample_rate": rate, "steps": max(1, round(job.config.epochs / rate)), "seed": job.config.init_seed}
 
 
 def _tensors(x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
