@@ -14,7 +14,6 @@ import numpy as np
 from tacit import check
 from tacit.data import labels
 from tacit.data.delimited import HEADERLESS
-from tacit.data.files import listed
 from tacit.data.labels import numbers
 from tacit.data.schema import CATEGORY, CODE, DATE, NUMBER, Column, Schema, date_of_end, is_pattern, missing_cells
 
@@ -316,8 +315,3 @@ def undeclared_hint(what: str, columns: Iterable[str], *, toml: bool) -> str:
     key = first if first.replace("_", "").isalnum() and first.isascii() else f'"{first}"'
     more = ' A pattern such as "lab_*" stands for many columns.' if what == "bounds" else ""
     return f"Under [table.{what}] declare {key} = {form}, ... from public knowledge.{more}"
-
-
-def names_of(columns: Sequence[str]) -> str:
-    """At most five of the names of columns."""
-    return listed(sorted(columns))

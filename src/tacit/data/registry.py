@@ -63,10 +63,7 @@ def describe(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> di
         "rows": {"train": train, "test": test},
         "folder": str(folder) if known.files else None,
         "files": files,
-        "present": all(
-            state == "present" or (state == "missing" and not file.required)
-            for file, state in zip(known.files, states, strict=True)
-        ),
+        "present": all(file["state"] in ("present", *(() if file["required"] else ("missing",))) for file in files),
     }
 
 

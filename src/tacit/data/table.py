@@ -17,9 +17,9 @@ import numpy as np
 from tacit import check
 from tacit.data import labels
 from tacit.data.dataset import Dataset, from_arrays, report, rows_fact, split, split_note
-from tacit.data.declarations import Declarations, names_of, schema_of, undeclared_hint
+from tacit.data.declarations import Declarations, schema_of, undeclared_hint
 from tacit.data.delimited import TableFormat, frame_columns, read_columns
-from tacit.data.files import bad_cells, optional
+from tacit.data.files import bad_cells, listed, optional
 from tacit.data.labels import numbers
 from tacit.data.schema import missing_cells
 
@@ -127,37 +127,39 @@ def dataset_from(
     else:
         columns, source = frame(path), "table in memory"
     schema, read = schema_of(declared, columns, toml=toml, headed=is_frame(path))
-    leaks = []
-    for what, names in read.items():
-        if names:
-            leaks.append(f"{what} of {names_of(names)}")
-            report(leaks[-1], undeclared_hint(what, sorted(names), toml=toml), strict=strict, stacklevel=4)
-    for what in declared.read_from_data:
-        leaks.append(check.text("each of read_from_data", what))
-        hint = "Replace it by public knowledge, then take it off read_from_data."
+    leaks = [
+        (f"{what} of {listed(sorted(names))}", undeclared_hint(what, sorted(names), toml=toml))
+        for what, names in read.items()
+        if names
+    ]
+    hint = "Replace it by public knowledge, then take it off read_from_data."
+    leaks += [(check.text("each of read_from_data", what), hint) for what in declared.read_from_data]
+    classes, span = declared.classes, declared.span
+    undeclared = span is None and classes is None
+    if undeclared:
+        what, form_of = ("target_range", "[low, high]") if declared.task == "regression" else ("classes", "[...]")
+        how = f"In [table] declare {what} = {form_of}" if toml else f"Pass {what}={form_of}"
+        leaks.append((what, f"{how} from public knowledge."))
+    for what, hint in leaks:
         report(what, hint, strict=strict, stacklevel=4)
     x = schema.encode(columns, toml=toml)
     y = _answers(columns[declared.target], declared)
     weights = None if declared.weights is None else _weights(columns[declared.weights], declared)
-    units = None if declared.user is None else _units(columns[declared.user], declared)
-    train, test, how = _split(len(x), declared, None if declared.user is None else columns[declared.user])
-    classes, span = declared.classes, declared.span
-    if span is None and classes is None:
-        what, form_of = ("target_range", "[low, high]") if declared.task == "regression" else ("classes", "[...]")
-        hint = f"In [table] declare {what} = {form_of} from public knowledge." if toml else ""
-        report(what, hint or f"Pass {what}={form_of} from public knowledge.", strict=strict, stacklevel=4)
-        leaks.append(what)
-        if declared.task == "regression":
-            span = _read_span(y)
-        else:
-            classes = labels.read_classes(y)
-            if len(classes) < 2:
-                rule = f"a column of at least two different values in {declared.target}"
-                raise check.fail("target", rule, check.Told("one value"))
+    users = None if declared.user is None else columns[declared.user]
+    units = None if users is None else _units(users, declared)
+    train, test, how = _split(len(x), declared, users)
+    if undeclared and declared.task == "regression":
+        span = _read_span(y)
+    elif undeclared:
+        classes = labels.read_classes(y)
+        if len(classes) < 2:
+            rule = f"a column of at least two different values in {declared.target}"
+            raise check.fail("target", rule, check.Told("one value"))
     if classes is not None:
         where = "classes of [table]" if toml else "classes=[...]"
         hint = f"Name every class in {where}, or remove the records without an answer."
         labels.indices(f"the column {declared.target}", y, labels.declared("classes", classes), hint=hint)
+    highest = np.array([column.size - 1 for column in schema.columns])
     dataset = from_arrays(
         x[train],
         y_train=y[train],
@@ -166,28 +168,24 @@ def dataset_from(
         classes=classes,
         task=declared.task,
         target_range=span,
-        bounds=_bounds(schema.codes, [column.size - 1 for column in schema.columns]),
+        bounds=(np.zeros(len(highest)), highest) if schema.codes else (0.0, 1.0),
         codes=schema.codes,
         feature_names=schema.features,
         name=name if name is not None else "table" if is_frame(path) else source.split(".")[0],
         notes=(f"source: {source}, target column {declared.target}", how),
         strict=strict,
     )
-    public = [what for what in ("classes", "target_range") if what in dataset.public_facts and what not in leaks]
+    public = [what for what in ("classes", "target_range") if what in dataset.public_facts and not undeclared]
     public += [f"{what} of {', '.join(names)}" for what, names in _kinds(schema, read).items() if names]
     return replace(
         dataset,
         public_facts=(rows_fact(len(train), len(test)), *public),
-        leaks=tuple(leaks),
+        leaks=tuple(what for what, _ in leaks),
         schema=schema,
         weights=None if weights is None else weights[train],
         units=None if units is None else units[train],
         test_units=None if units is None or declared.task == "ratings" else units[test],
     )
-
-
-def _bounds(codes: bool, highest: Sequence[int]) -> tuple:
-    return (np.zeros(len(highest)), np.array(highest)) if codes else (0.0, 1.0)
 
 
 def _kinds(schema, read: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
