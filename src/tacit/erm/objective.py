@@ -66,8 +66,8 @@ class ObjectiveGaussian(_Objective):
 
     name: ClassVar[str] = "exact"
 
-    def steps(self, problem: Problem, terms: Terms) -> tuple[Problem, Compose]:
-        """The problem with its final strength, and the mechanism that releases its minimiser."""
+    def steps(self, problem: Problem, terms: Terms) -> tuple[Problem, float, Compose]:
+        """The problem with its final strength, its noise multiplier, and the mechanism that releases its minimiser."""
         least = strength_for(problem.loss, self.volume_share * terms.pure_epsilon())
         raised = problem.with_strength(max(problem.strength, least))
         volume = log_volume(raised)
@@ -77,27 +77,22 @@ class ObjectiveGaussian(_Objective):
             return Compose.of((objective, 1), (Gaussian(_ROUNDING_RATIO * multiplier), 1))
 
         found = smallest("noise_multiplier", build, terms.target, accountant="naive", relation=terms.relation)
-        return raised, build(found.value)
+        return raised, found.value, build(found.value)
 
     def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
         """`pulled_strength` for E ||b||."""
-        _, mechanism = self.steps(problem.with_strength(0.0), terms)
-        objective = mechanism.steps[0][0]
-        assert isinstance(objective, ObjectivePerturbation)
-        std = objective.noise_multiplier * lipschitz(problem, self.name)
+        _, multiplier, _ = self.steps(problem.with_strength(0.0), terms)
+        std = multiplier * lipschitz(problem, self.name)
         return pulled_strength(problem, std * math.sqrt(problem.dimension), prior_norm)
 
     def release(self, problem: Problem, terms: Terms) -> Release:
         """Release the minimiser of the perturbed objective, rounded."""
         bound = lipschitz(problem, self.name)
-        raised, mechanism = self.steps(problem, terms)
-        (objective, _), (rounding, _) = mechanism.steps
-        assert isinstance(objective, ObjectivePerturbation)
-        assert isinstance(rounding, Gaussian)
+        raised, multiplier, mechanism = self.steps(problem, terms)
         terms.charge(mechanism, "objective perturbation", exact=True)
-        std, multiplier = objective.noise_multiplier * bound, rounding.noise_multiplier
-        theta = rounded_minimiser(raised, terms, std, tolerance=self.tolerance, noise_multiplier=multiplier)
-        facts = {"noise_std": std, "strength": raised.strength, "log_volume": objective.log_volume}
+        std, rounding = multiplier * bound, _ROUNDING_RATIO * multiplier
+        theta = rounded_minimiser(raised, terms, std, tolerance=self.tolerance, noise_multiplier=rounding)
+        facts = {"noise_std": std, "strength": raised.strength, "log_volume": log_volume(raised)}
         return terms.release(theta, mechanism, facts)
 
 
