@@ -200,13 +200,7 @@ ATTACKS: dict[str, type[base.Attack]] = {
 
 PRIVILEGED_ATTACKS: dict[str, type[base.Attack]] = {
     kind.name: kind
-    for kind in (
-        GradientNorm,
-        QuantileRegression,
-        LikelihoodRatioOffline,
-        LikelihoodRatioOnline,
-        RelativeMembership,
-    )
+    for kind in (GradientNorm, QuantileRegression, LikelihoodRatioOffline, LikelihoodRatioOnline, RelativeMembership)
 }
 """Attacks beyond query access: they need weights, public records or shadow models."""
 

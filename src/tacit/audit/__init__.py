@@ -1,12 +1,7 @@
 """Audits: lower bounds on the leakage of a mechanism or model, in the same object as the accountants' upper bounds."""
 
 from tacit.audit.bounds import ESTIMATORS, band
-from tacit.audit.canaries import (
-    AllocationLikelihoodRatio,
-    CanaryAudit,
-    GroupedLikelihoodRatio,
-    LikelihoodRatio,
-)
+from tacit.audit.canaries import AllocationLikelihoodRatio, CanaryAudit, GroupedLikelihoodRatio, LikelihoodRatio
 from tacit.audit.foreign_trainer import replay_trainer
 from tacit.audit.insertion_canaries import InsertionCanaries, audit_foreign_scores
 from tacit.audit.noise_monitor import NoiseMonitor

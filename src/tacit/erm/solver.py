@@ -228,12 +228,7 @@ class Minimum:
     gradient_norm: float
 
 
-def minimise(
-    problem: Problem,
-    *,
-    linear: Array | None = None,
-    tolerance: float = TOLERANCE,
-) -> Minimum:
+def minimise(problem: Problem, *, linear: Array | None = None, tolerance: float = TOLERANCE) -> Minimum:
     """Minimiser of F(theta) + <linear, theta>.
 
     Args:

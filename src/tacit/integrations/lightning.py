@@ -71,13 +71,7 @@ class PrivateTraining(pl.Callback):
         private: the parts of `make_private`, once training has begun; None before.
     """
 
-    def __init__(
-        self,
-        module: pl.LightningModule,
-        loader: DataLoader[Any],
-        network: str,
-        privacy: dict[str, Any],
-    ):
+    def __init__(self, module: pl.LightningModule, loader: DataLoader[Any], network: str, privacy: dict[str, Any]):
         self._module, self._loader, self._network = module, loader, network
         self._delta, self._privacy = reported_delta(privacy), privacy
         self._original = module.configure_optimizers

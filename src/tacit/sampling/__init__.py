@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from tacit import check
-from tacit.sampling.allocation import (
-    BalancedIterationSampling,
-    RandomAllocationSampling,
-)
+from tacit.sampling.allocation import BalancedIterationSampling, RandomAllocationSampling
 from tacit.sampling.base import Batch, Sampler, Sampling
-from tacit.sampling.cyclic import (
-    BallsAndBinsSampling,
-    CyclicAllocationSampling,
-    CyclicPoissonSampling,
-)
+from tacit.sampling.cyclic import BallsAndBinsSampling, CyclicAllocationSampling, CyclicPoissonSampling
 from tacit.sampling.poisson import (
     FixedSizeSampling,
     GroupedPoissonSampling,

@@ -123,13 +123,7 @@ class _Phases:
 
 
 def spend(
-    mode: str,
-    target: Epsilon,
-    *,
-    search: Phase,
-    training: Phase,
-    relation: Relation,
-    selection: str = "exponential",
+    mode: str, target: Epsilon, *, search: Phase, training: Phase, relation: Relation, selection: str = "exponential"
 ) -> Spending:
     """Noise and epsilons with which `mode` meets `target`.
 

@@ -245,13 +245,7 @@ class Projected(nn.Module):
 
 
 def data_free_ticket(
-    model: nn.Module,
-    origin: str,
-    *,
-    density: float,
-    shape: Sequence[int],
-    seed: int,
-    patterns: Sequence[str] = WEIGHTS,
+    model: nn.Module, origin: str, *, density: float, shape: Sequence[int], seed: int, patterns: Sequence[str] = WEIGHTS
 ) -> Ticket:
     """A ticket of `model` at its start that no data have touched.
 

@@ -142,11 +142,7 @@ def _log_ratio(reached: float, wanted: float) -> float:
 
 
 def target_of(
-    *,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    advantage: float | None = None,
-    mu: float | None = None,
+    *, epsilon: float | None = None, delta: float | None = None, advantage: float | None = None, mu: float | None = None
 ) -> Target:
     """The one target that the given numbers describe.
 
