@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +34,6 @@ class Monitor(ABC):
         return self.p_value >= ALARM
 
 
-@dataclass
 class NoiseMonitor(Monitor):
     """Tests of z = (released * divisor - sum before noise) / (noise_multiplier * sensitivity), step after step.
 
@@ -53,14 +51,11 @@ class NoiseMonitor(Monitor):
         True
     """
 
-    _steps: list[float] = field(default_factory=list, init=False, repr=False)
-    _squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
-    _total: float = field(default=0.0, init=False, repr=False)
-    _kept: list[NDArray[np.float32]] = field(default_factory=list, init=False, repr=False)
-    _spectrum: NDArray[np.floating] = field(default_factory=lambda: np.zeros(1), init=False, repr=False)
-    _spectra: int = field(default=0, init=False, repr=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        self._steps: list[float] = []
+        self._squares, self._total = np.zeros(0), 0.0
+        self._kept: list[NDArray[np.float32]] = []
+        self._spectrum, self._spectra = np.zeros(1), 0
         self._reservoir = np.empty(0)
         self._draw = np.random.default_rng(0)  # chooses among values; no secret
 

@@ -21,7 +21,7 @@ from tacit.erm.gradient import MORE, NUMBERS, QUANTILE_SHARE, TWO, Shape
 from tacit.erm.lead import CHECK_SHARE, lead_of_classes, lead_of_numbers
 from tacit.erm.losses import Loss
 from tacit.erm.methods import method_of
-from tacit.erm.quantiles import CosineDesign, distributions_of, mechanism_of
+from tacit.erm.quantiles import CosineDesign, distributions, mechanism_of
 from tacit.erm.release import Method, Release, Terms
 from tacit.erm.solver import Problem
 from tacit.erm.transformers import categories_of, split_bill
@@ -170,7 +170,7 @@ class PrivateModel(PrivateEstimator, ABC):
     ) -> CosineDesign:
         """Cosines of distribution functions that are released here, at `multiplier`."""
         categories, ends = self._categories(shape, categorical)
-        known = distributions_of(X, *ends, categories, terms, multiplier=multiplier, size=shape.records)
+        known = distributions(X, *ends, terms, multiplier=multiplier, size=shape.records, categories=categories)
         return CosineDesign(known, categories, self._constant())
 
     def _constant(self) -> float:

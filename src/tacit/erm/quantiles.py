@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,9 +55,9 @@ class Distribution:
 
 
 def distributions(
-    X: Array, low: Array, high: Array, terms: Terms, *, multiplier: float, size: int
-) -> list[Distribution]:
-    """Private distribution function of every column, by an adaptive dyadic histogram.
+    X: Array, low: Array, high: Array, terms: Terms, *, multiplier: float, size: int, categories: Collection[int] = ()
+) -> dict[int, Distribution]:
+    """Private distribution function of every column but `categories`, by an adaptive dyadic histogram.
 
     A record lies in one node of each column and level, so the counts of one level have L2 sensitivity sqrt(p), and the
     `LEVELS` levels compose adaptively: which nodes are split follows from released counts alone. Counts are whole
@@ -67,13 +67,16 @@ def distributions(
         X: finite rows (n, p), p >= 1; clipped to the range.
         low: (p,), declared.
         high: (p,), declared.
-        terms: of the release; `mechanism_of(multiplier)` is charged before any count is drawn.
+        terms: of the release; `mechanism_of(multiplier)` is charged before any count is drawn, if any is.
         multiplier: noise multiplier of all levels together.
         size: public number of records, the count of the whole range.
+        categories: columns left out.
     """
-    columns = X.shape[1]
-    mechanism = mechanism_of(multiplier)
-    terms.charge(mechanism, "distribution functions", exact=True)
+    numeric = [each for each in range(X.shape[1]) if each not in categories]
+    if not numeric:
+        return {}
+    columns, X, low, high = len(numeric), X[:, numeric], low[numeric], high[numeric]
+    terms.charge(mechanism_of(multiplier), "distribution functions", exact=True)
     std = multiplier * math.sqrt(LEVELS) * math.sqrt(columns)
     counts = _cells(X, low, high)
     column, place, count = np.arange(columns), np.zeros(columns, dtype=np.int64), np.full(columns, float(size))
@@ -90,28 +93,8 @@ def distributions(
         split = count > max(size * _LEAST_SHARE, _LEAST_DEVIATIONS * std)
     leaves.append(_leaves(column, place, count, np.full(len(column), True), LEVELS))
     found = np.concatenate(leaves)
-    return [_joined(found[found[:, 0] == each], low[each], high[each], size) for each in range(columns)]
-
-
-def distributions_of(
-    X: Array, low: Array, high: Array, categories: Mapping[int, int], terms: Terms, *, multiplier: float, size: int
-) -> dict[int, Distribution]:
-    """`distributions` of the columns that are no categories, by column; nothing is charged where there are none.
-
-    Args:
-        X: see `distributions`.
-        low: see `distributions`.
-        high: see `distributions`.
-        categories: column of categories -> their number.
-        terms: see `distributions`.
-        multiplier: see `distributions`.
-        size: see `distributions`.
-    """
-    numeric = [each for each in range(X.shape[1]) if each not in categories]
-    if not numeric:
-        return {}
-    found = distributions(X[:, numeric], low[numeric], high[numeric], terms, multiplier=multiplier, size=size)
-    return dict(zip(numeric, found, strict=True))
+    parts = (_joined(found[found[:, 0] == each], low[each], high[each], size) for each in range(columns))
+    return dict(zip(numeric, parts, strict=True))
 
 
 def mechanism_of(multiplier: float) -> Mechanism:
@@ -172,7 +155,8 @@ class PrivateQuantiles(OneToOneFeatureMixin, TransformerMixin, PaidTransformer):
         terms, self.size_ = self._opened(X)
         multiplier = terms.noise_multiplier(mechanism_of)
         self.step_ = mechanism_of(multiplier)
-        self.distributions_ = distributions(X, self._low, self._high, terms, multiplier=multiplier, size=self.size_)
+        found = distributions(X, self._low, self._high, terms, multiplier=multiplier, size=self.size_)
+        self.distributions_ = list(found.values())
         return self
 
     def transform(self, X: Any) -> Array:
@@ -365,7 +349,8 @@ class CosineFeatures(TransformerMixin, PaidTransformer):
             raise check.fail("categorical", "not all columns", self.categorical, "Use PublicOneHot, which is free.")
         multiplier = terms.noise_multiplier(mechanism_of)
         self.step_ = mechanism_of(multiplier)
-        known = distributions_of(X, self._low, self._high, categories, terms, multiplier=multiplier, size=size)
+        ends = self._low, self._high
+        known = distributions(X, *ends, terms, multiplier=multiplier, size=size, categories=categories)
         self.design_ = CosineDesign(known, categories, 0.0)
         return self
 

@@ -391,7 +391,9 @@ class DPBoostedTrees(PrivateClassifier):
         count = check.count("trees", self.trees)
         parts = (share, quantiles.mechanism_of), (1 - share, lambda value: mechanism_of(value, count))
         (first, second), mechanism = split_bill(terms, *parts)
-        self.distributions_ = quantiles.distributions_of(X, low, high, categories, terms, multiplier=first, size=size)
+        self.distributions_ = quantiles.distributions(
+            X, low, high, terms, multiplier=first, size=size, categories=categories
+        )
         structure = draw_structure(rng, self.distributions_, categories, trees=count, depth=depth)
         classes = len(self.classes_)
         self.trees_, facts = boosted(structure, X, targets, classes, terms, multiplier=second, size=size)
