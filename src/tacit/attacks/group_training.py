@@ -29,6 +29,7 @@ from torch.nn import functional as F
 from tacit.attacks.reference_models import Recipe
 from tacit.clipping import FlatClip
 from tacit.gradients import ClippedSum
+from tacit.losses import sequence_classification
 from tacit.models import mlp
 from tacit.noise import SecureStream, Stream
 
@@ -101,7 +102,7 @@ def train_alone(
             optimizer.zero_grad()
             F.cross_entropy(model(inputs), labels).backward()
         else:
-            found = clipped(_losses, inputs, labels)[0].as_released().parts if len(rows) else {}
+            found = clipped(sequence_classification, inputs, labels)[0].as_released().parts if len(rows) else {}
             sums = {name: found.get(name, torch.zeros_like(value)) for name, value in parameters.items()}
             for name, gradient in _noisy(sums, recipe, stream).items():
                 parameters[name].grad = gradient.to(parameters[name].dtype)
@@ -128,10 +129,6 @@ def _noisy(sums: dict[str, Tensor], recipe: Recipe, stream: Stream) -> dict[str,
             stream.fill_normal(noise.numpy())
         found[name] = (value + noise.view_as(value) * std) / recipe.batch_size
     return found
-
-
-def _losses(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(outputs, targets, reduction="none")
 
 
 TOGETHER, TOGETHER_IMAGES = 64, 1

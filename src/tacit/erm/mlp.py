@@ -19,7 +19,7 @@ from tacit.erm.transformers import split_bill
 from tacit.mechanisms import Gaussian, Mechanism
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 Array = np.ndarray
 
@@ -146,6 +146,7 @@ class DPMLPClassifier(PrivateClassifier):
     def _train(self, rows: Array, labels: Array, terms: Terms, plan: tuple[float, float, int, float]) -> None:
         import torch
 
+        from tacit.losses import sequence_classification
         from tacit.training import AverageModel, fit
 
         noise, rate, steps, learning_rate = plan
@@ -154,7 +155,7 @@ class DPMLPClassifier(PrivateClassifier):
                 self.model_,
                 rows,
                 labels,
-                loss=_cross_entropy,
+                loss=sequence_classification,
                 optimizer=torch.optim.SGD(self.model_.parameters(), lr=learning_rate, momentum=_MOMENTUM),
                 clip_norm=self.clip_norm,
                 noise_multiplier=noise,
@@ -169,9 +170,3 @@ class DPMLPClassifier(PrivateClassifier):
 
     def _weights(self) -> Array:
         return np.concatenate([parameter.detach().numpy().ravel() for parameter in self.model_.parameters()])
-
-
-def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    from torch.nn.functional import cross_entropy
-
-    return cross_entropy(outputs, targets, reduction="none")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tacit import check
 from tacit.accounting import Ledger, one_shot_facts
 from tacit.errors import InvalidInput, Refused
+from tacit.losses import sequence_classification
 from tacit.mechanisms import Mechanism, Parallel
 from tacit.noise import SecureStream, Stream
 from tacit.noise.discrete import Scores, choice_mechanism, choose
@@ -243,7 +244,7 @@ class PrivateTicket:
             model,
             inputs,
             targets,
-            loss=_cross_entropy,
+            loss=sequence_classification,
             optimizer=torch.optim.SGD(model.parameters(), lr=self.plan.learning_rate),
             clip_norm=self.plan.clip_norm,
             sampling=self.sampling,
@@ -307,7 +308,3 @@ def _checked(mode: str, candidates: Sequence[Ticket]) -> Sequence[Ticket]:
         rule = f"of {wanted} provenance in mode {mode}"
         raise check.fail("candidates", rule, ", ".join(sorted({ticket.provenance for ticket in candidates})))
     return candidates
-
-
-def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return nn.functional.cross_entropy(outputs, targets, reduction="none")
