@@ -141,21 +141,15 @@ def overlaps(scores: Sequence[Scores]) -> list[Overlap]:
         >>> [(row.members, row.non_members) for row in overlaps(runs)]
         [(2, 2), (2, 1), (1, 0)]
     """
-    inside, outside = _times_flagged(scores)
-    runs = len(scores)
-    rows = []
+    counts = [run.count for run in scores]
+    if len(set(counts)) != 1:
+        raise check.fail("scores", "of the same records, one or more runs", counts)
+    inside = np.sum([run.members >= run.threshold for run in scores], axis=0)
+    outside = np.sum([run.non_members >= run.threshold for run in scores], axis=0)
+    runs, rows = len(scores), []
     for least in range(runs + 1):
         found, wrong = int(np.sum(inside >= least)), int(np.sum(outside >= least))
         tpr, fpr = found / len(inside), wrong / len(outside)
         value = tpr / (tpr + fpr) if found + wrong else 0.0
         rows.append(Overlap(least, found, wrong, value, 1.0 if least == 0 else float(bdtrc(least - 1, runs, 0.5))))
     return rows
-
-
-def _times_flagged(scores: Sequence[Scores]) -> tuple[np.ndarray, np.ndarray]:
-    """Number of runs that flag each member and each non-member."""
-    counts = [run.count for run in scores]
-    if len(set(counts)) != 1:
-        raise check.fail("scores", "of the same records, one or more runs", counts)
-    inside = np.sum([run.members >= run.threshold for run in scores], axis=0)
-    return inside, np.sum([run.non_members >= run.threshold for run in scores], axis=0)

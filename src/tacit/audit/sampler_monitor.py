@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import bdtr, bdtrc, logsumexp
 
 from tacit import check
@@ -82,7 +82,7 @@ class SamplerMonitor(Monitor):
         steps, n, q = len(self._sizes), self.records, self.sample_rate
         sizes = np.array(self._sizes)
         found = [
-            _binomial(int(sizes.sum()), n * steps, q),
+            *binomial_p_values(sizes.sum(), n * steps, q),
             *(_extremes(values, trials, q) for values, trials in ((sizes, n), (self._counts, steps))),
             *(_dispersion(values, trials, q) for values, trials in ((sizes, n), (self._counts, steps))),
             *(self._lag(first) for first in (0, 1)),
@@ -92,12 +92,7 @@ class SamplerMonitor(Monitor):
     def _lag(self, first: int) -> float:
         """Overlaps of the disjoint pairs of batches that begin at step `first`, `first` + 2, ..."""
         pairs = self._overlaps[first::2]
-        return _binomial(sum(pairs), self.records * len(pairs), self.sample_rate**2) if pairs else 1.0
-
-
-def _binomial(seen: int, trials: int, rate: float) -> float:
-    """Two-sided exact p-value of `seen` events."""
-    return binomial_p_values(np.array([seen]), trials, rate)[0]
+        return binomial_p_values(sum(pairs), self.records * len(pairs), self.sample_rate**2)[0] if pairs else 1.0
 
 
 def _extremes(values: NDArray[np.int64], trials: int, rate: float) -> float:
@@ -197,7 +192,7 @@ class AllocationMonitor(Monitor):
         self._again = 0
 
     def _test(self, seen: int, rate: float) -> None:
-        self._p_values += binomial_p_values(np.array([seen]), self.records, rate)
+        self._p_values += binomial_p_values(seen, self.records, rate)
 
     @property
     def p_value(self) -> float:
@@ -207,8 +202,9 @@ class AllocationMonitor(Monitor):
         return min(1.0, min(self._p_values, default=1.0) * len(self._p_values))
 
 
-def binomial_p_values(seen: NDArray[np.int64], trials: int, rate: float) -> list[float]:
-    """Two-sided exact p-values of numbers of events, shape (tests,)."""
+def binomial_p_values(seen: ArrayLike, trials: int, rate: float) -> list[float]:
+    """Two-sided exact p-values of numbers of events, shape (tests,), or of one."""
+    seen = np.atleast_1d(seen)
     below = bdtr(seen, trials, rate)
     above = np.where(seen > 0, bdtrc(seen - 1, trials, rate), 1.0)
     return np.minimum(1.0, 2 * np.minimum(below, above)).tolist()

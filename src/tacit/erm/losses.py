@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
 from tacit import check
 
@@ -119,11 +120,11 @@ class Logistic(_Binary):
     def slopes(self, scores: Array, targets: Array) -> Array:
         """Derivatives dl/ds, (n, k)."""
         signs = _signs(targets)
-        return -(signs * np.minimum(_sigmoid(-signs * scores[:, 0]), self.slope_bound))[:, None]
+        return -(signs * np.minimum(expit(-signs * scores[:, 0]), self.slope_bound))[:, None]
 
     def curvatures(self, scores: Array, targets: Array) -> Array:
         """Second derivatives d2l/ds2, (n, k, k)."""
-        chance = _sigmoid(-_margins(scores, targets))
+        chance = expit(-_margins(scores, targets))
         return np.where(chance < self.slope_bound, chance * (1 - chance), 0.0)[:, None, None]
 
 
@@ -283,14 +284,8 @@ def clipped_chance(scores: Array, slope_bound: float) -> Array:
 
     p min(sigma(-s), B) = (1 - p) min(sigma(s), B); the logistic function itself for B = 1.
     """
-    up, down = np.minimum(_sigmoid(scores), slope_bound), np.minimum(_sigmoid(-scores), slope_bound)
+    up, down = np.minimum(expit(scores), slope_bound), np.minimum(expit(-scores), slope_bound)
     return up / (up + down)
-
-
-def _sigmoid(values: Array) -> Array:
-    from scipy.special import expit
-
-    return expit(values)
 
 
 def _signs(targets: Array) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -100,9 +101,4 @@ class Relatives:
         return self
 
     def __reduce__(self) -> Any:
-        return _elsewhere, ()
-
-
-def _elsewhere() -> Relatives:
-    """The relatives of a copy in another process, which sees none of the others."""
-    return Relatives(elsewhere=True)
+        return partial(Relatives, elsewhere=True), ()  # a copy in another process sees none of the others

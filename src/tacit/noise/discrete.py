@@ -133,7 +133,7 @@ def discrete_gaussian(stream: Stream, variance: Fraction) -> int:
     if variance <= 0:
         raise InvalidInput(f"variance must be above 0; got {float(variance)!r}.")
     # Any positive integer gives the same law; floor(std) + 1 makes about half of the trials succeed.
-    scale = _floor_root(variance) + 1
+    scale = math.isqrt(variance.numerator // variance.denominator) + 1
     while True:
         trial = discrete_laplace(stream, Fraction(scale))
         if bernoulli_exp(stream, (abs(trial) - variance / scale) ** 2 / (2 * variance)):
@@ -256,11 +256,6 @@ def _exact_scores(scores: Sequence[int | Fraction], epsilon: Fraction, sensitivi
     if not scores or epsilon <= 0 or sensitivity <= 0:
         raise InvalidInput("scores, epsilon and sensitivity must be: at least one score, both numbers above 0.")
     return [Fraction(score) for score in scores]
-
-
-def _floor_root(value: Fraction) -> int:
-    """floor(sqrt(value)), exactly."""
-    return math.isqrt(value.numerator // value.denominator)
 
 
 METHODS = ("exponential", "permute_and_flip")

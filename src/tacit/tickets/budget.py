@@ -175,15 +175,10 @@ def _calibrated(phases: _Phases, target: Epsilon, relation: Relation) -> tuple[f
     """Noise of search and of training with which `phases` meet `target`."""
     if phases.mode not in _SEARCHING:
         return None, _smallest(lambda noise: phases.mechanism(None, noise), target, relation)
-    ratio = _ratio(target, phases.search, phases.training, relation)
+    ratio = _alone(_SEARCH * target.epsilon, target, phases.search, relation)
+    ratio /= _alone(_TRAINING * target.epsilon, target, phases.training, relation)
     noise = _smallest(lambda noise: phases.mechanism(ratio * noise, noise), target, relation)
     return ratio * noise, noise
-
-
-def _ratio(target: Epsilon, search: Phase, training: Phase, relation: Relation) -> float:
-    """Noise of the search over that of the training."""
-    first = _alone(_SEARCH * target.epsilon, target, search, relation)
-    return first / _alone(_TRAINING * target.epsilon, target, training, relation)
 
 
 def _alone(epsilon: float, target: Epsilon, phase: Phase, relation: Relation) -> float:

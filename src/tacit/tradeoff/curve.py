@@ -143,12 +143,9 @@ class Curve(ABC):
     @cached_property
     def profile(self) -> tuple[np.ndarray, np.ndarray]:
         """(epsilons, deltas) on a grid from 0 to where delta meets 1e-15, dense near 0."""
-        epsilons = self._grid()
+        epsilons = profile_grid(self.epsilon(PROFILE_END))
         deltas = np.array([self.delta(float(e)) for e in epsilons])
         return epsilons, np.clip(deltas, 0.0, 1.0)
-
-    def _grid(self) -> np.ndarray:
-        return profile_grid(self.epsilon(PROFILE_END))
 
 
 def profile_grid(last: float, points: int = _GRID) -> np.ndarray:
