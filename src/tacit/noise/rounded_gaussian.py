@@ -33,7 +33,7 @@ from tacit import check
 from tacit.errors import InvalidInput
 from tacit.noise import compiled
 from tacit.noise.compiled import Angles, Values, Words
-from tacit.noise.rounded_radial import Cell, box_muller, floor_of, interval, normals_of
+from tacit.noise.rounded_radial import Cell, box_muller, floor_of, interval
 from tacit.noise.stream import Refinement, Stream
 
 _BLOCK = 2**15  # values at a time, whose pairs are both in the block: every buffer stays in the second-level cache
@@ -48,7 +48,6 @@ NOT_FINITE = "values must be finite; got NaN or infinity. Clip before noise is a
 # 2^-30.5; the logarithm, the angle and the sum add less than 2^-40.
 _MARGIN_2 = 2.0**-26
 _LOWEST, _HIGHEST = 1 << 38, 2**64 - (1 << 30)  # words of U between which that holds
-_FEW = 16  # values of tier 2 for which Python's own floats take less time than calls on arrays
 
 
 @functools.lru_cache(256)
@@ -221,8 +220,7 @@ def decide_exactly(undecided: Undecided, out: Values, refinement: Refinement, gr
     if not np.isfinite(centres).all():
         raise InvalidInput(NOT_FINITE)
     whole = np.rint(centres)
-    few = len(centres) <= _FEW
-    decided = (_few_in_double if few else _in_double)(centres - whole, undecided, scale, refinement)
+    decided = _in_double(centres - whole, undecided, scale, refinement)
     out[undecided.places] = (whole + decided) * out.dtype.type(grid) + 0.0
 
 
@@ -239,21 +237,6 @@ def _in_double(rests: Values, undecided: Undecided, scale: float, refinement: Re
         cell = Cell(int(undecided.radius_words[at]), int(angles[at]))
         more = refinement.of_value(int(undecided.pairs[at]))
         nearest[at] = _by_intervals(Fraction(float(rests[at])), cell, bool(undecided.sines[at]), scale, more)
-    return nearest
-
-
-def _few_in_double(rests: Values, undecided: Undecided, scale: float, refinement: Refinement) -> NDArray[np.float64]:
-    """`_in_double` of a few values in Python's own floats."""
-    extensions = (refinement.of_values(undecided.pairs) >> np.uint64(32)).tolist()
-    nearest = np.empty(len(rests))
-    for at, (rest, pair, sine) in enumerate(
-        zip(rests.tolist(), undecided.pairs.tolist(), undecided.sines.tolist(), strict=True)
-    ):
-        cell = Cell(int(undecided.radius_words[at]), int(undecided.angle_words[at]) << 32 | extensions[at])
-        noisy = rest + scale * normals_of(cell)[sine]
-        nearest[at] = round(noisy)
-        if not (_LOWEST < cell.radius < _HIGHEST and abs(noisy - nearest[at]) < 0.5 - _MARGIN_2):
-            nearest[at] = _by_intervals(Fraction(rest), cell, sine, scale, refinement.of_value(pair))
     return nearest
 
 

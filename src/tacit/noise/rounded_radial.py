@@ -112,13 +112,6 @@ class Cell:
         self.bits += 64
 
 
-def normals_of(cell: Cell) -> tuple[float, float]:
-    """Both normals of a cell of 64 bits, as `box_muller` computes them."""
-    radius = math.sqrt(-2.0 * math.log((cell.radius >> 1) * 2.0**-63 + 2.0**-64))
-    turns = cell.angle * (math.pi * 2.0**-63)
-    return radius * math.cos(turns), radius * math.sin(turns)
-
-
 def interval(cell: Cell) -> tuple[Any, Any, Any]:
     """Interval arithmetic of enough precision for a cell, and the intervals of its radius and angle."""
     from mpmath.ctx_iv import MPIntervalContext  # Here, so that the accountant needs no mpmath.
