@@ -20,7 +20,7 @@ from tacit.attacks import Scores
 from tacit.audit.bounds import LARGEST_MU, perfect_privacy, smallest_refuting
 from tacit.audit.results import Finding
 from tacit.relation import Relation
-from tacit.root_finding import bisect, bracketed_root
+from tacit.root_finding import TO_ZERO, bisect, bracketed_root
 from tacit.standing import Standing
 from tacit.tradeoff import GaussianCurve, TradeOff
 
@@ -243,10 +243,7 @@ def _largest_mu(refutes: Callable[[TradeOff], bool]) -> float | None:
         return None
     if refutes(_gaussian_dp(high)):
         return high
-    while high - low > _MU_ACCURACY * high:
-        middle = (low * high) ** 0.5 or high / 2
-        low, high = (middle, high) if refutes(_gaussian_dp(middle)) else (low, middle)
-    return low
+    return bisect(lambda mu: refutes(_gaussian_dp(mu)), low, high, halvings=TO_ZERO, relative=_MU_ACCURACY)[0]
 
 
 def _scalar_beta(claim: TradeOff) -> Callable[[float], float]:

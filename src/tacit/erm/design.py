@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tacit.data.dataset import declared_ends
+from tacit.root_finding import minimum
 
 Array = np.ndarray
 Ends = float | Array
 
 # Shrinks unit rows so that rounding errors of sums over columns leave their norm at most 1.
 SAFE = 1 - 1e-12
-# Thirds of the weight's interval: (2/3)^60 is below 1e-10.
-_SEARCH_STEPS = 60
 _SPARSE = 3.0  # norm of the box over that of a row, where columns are many
 
 
@@ -142,13 +141,8 @@ def smallest_ball(low: Ends, high: Ends, norm_bound: float, columns: int) -> tup
         ends = [(1 - w) * end**2 - 2 * center * end + center**2 for end in (low, high)]
         return w * norm_bound**2 + float(np.maximum(*ends).sum()), center
 
-    left, right = 0.0, 1.0
-    for _ in range(_SEARCH_STEPS):
-        third = (right - left) / 3
-        left, right = (
-            (left, right - third) if bound(left + third)[0] <= bound(right - third)[0] else (left + third, right)
-        )
-    square, center = min((bound(w) for w in (0.0, (left + right) / 2)), key=lambda found: found[0])
+    weight = minimum(lambda w: bound(w)[0], 0.0, 1.0, accuracy=1e-10)
+    square, center = min((bound(w) for w in (0.0, weight)), key=lambda found: found[0])
     if square < norm_bound**2:
         return center, math.sqrt(max(square, 0.0)) or 1.0
     return np.zeros(columns), norm_bound
