@@ -21,6 +21,7 @@ import numpy as np
 from tacit import check
 from tacit.erm.losses import Loss
 from tacit.errors import TacitError
+from tacit.root_finding import bracketed_root
 
 # Allowance for rounding errors in the norm of a unit row.
 NORM_SLACK = 1e-9
@@ -79,8 +80,9 @@ BLOCK_ROWS = 1024
 """Records whose gradients one product adds up: the error of a sum grows with them and with the number of blocks."""
 # Records may be so many times the declared size.
 MOST_RECORDS = 2
-# Doublings and halvings of a step length: enough to reach one bit of a double.
+# Doublings of a step length.
 _LENGTHS = 60
+_LENGTH_ACCURACY = 1e-2  # relative: a Newton step need not be exact
 # Share of the residual at which conjugate gradients stop: an inexact Newton step is good enough.
 _RESIDUAL = 1e-5
 
@@ -275,8 +277,8 @@ def _descend(problem: Problem, tilt: Array, theta: Array) -> Array:
 def _length(problem: Problem, tilt: Array, theta: Array, scores: Array, step: Array) -> float:
     """Step length at which the slope of the convex line function has lost half of its size.
 
-    The slope is continuous for every loss here, so that doubling and bisection find such a place; it costs no product
-    with the feature matrix but one.
+    The slope is continuous for every loss here, so that such a place is found; it costs no product with the feature
+    matrix but one.
     """
     along = problem.features @ step
     inner = float(((problem.strength * theta + tilt) * step).sum())
@@ -286,18 +288,10 @@ def _length(problem: Problem, tilt: Array, theta: Array, scores: Array, step: Ar
         slopes = problem.slopes(scores + length * along)
         return float((slopes * along).sum()) + inner + length * curve
 
-    goal = 0.5 * abs(slope(0.0))
-    low, high = 0.0, 1.0
-    while slope(high) < -goal and high < 2.0**_LENGTHS:
-        low, high = high, 2 * high
-    length = high
-    for _ in range(_LENGTHS):
-        at = slope(length)
-        if abs(at) <= goal:
-            break
-        low, high = (low, length) if at > 0 else (length, high)
-        length = (low + high) / 2
-    return length
+    goal, length = 0.5 * abs(slope(0.0)), 1.0
+    while slope(length) < -goal and length < 2.0**_LENGTHS:
+        length *= 2
+    return length if slope(length) <= goal else bracketed_root(slope, 0.0, length, relative=_LENGTH_ACCURACY)
 
 
 def _newton(problem: Problem, scores: Array, gradient: Array) -> Array:
