@@ -10,7 +10,7 @@ from scipy import stats
 from tacit.errors import InvalidInput
 from tacit.noise import SecureStream, SeededStream, compiled
 from tacit.noise.rounded_gaussian import grid_of, rounded_gaussian
-from tacit.noise.rounded_radial import Cell, interval, normals_of
+from tacit.noise.rounded_radial import Cell, box_muller, interval
 
 module = sys.modules[rounded_gaussian.__module__]  # the package exports the function under the name of its module
 _ALARM = 1e-6
@@ -65,20 +65,16 @@ def test_intervals_decide_as_double_precision(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("first", "second"), [(2.0**-11, 2.0**-26), (0.5, 2.0**-26), (0.5, 0.49), (0.5, 0.5)])
-def test_few_values_are_decided_as_many_from_the_same_bits(monkeypatch, dtype, first, second):
+def test_every_tier_decides_alike_from_the_same_bits(monkeypatch, dtype, first, second):
     """Wide margins send values to the later tiers; sizes around a block exercise which pair a value belongs to."""
     monkeypatch.setattr(module, "_BLOCK", 8)
-    monkeypatch.setattr(module, "MARGIN_1", first)
-    monkeypatch.setattr(module, "_MARGIN_2", second)
     for size in (1, 2, 7, 8, 9, 15, 25, 120):
         values = np.random.default_rng(size).normal(size=size).astype(dtype) * 3
-        released = []
-        for few in (0, 200):
-            monkeypatch.setattr(module, "_FEW", few)
-            stream = SeededStream(size)
-            released.append((rounded_gaussian(values, stream, std=1.1), stream.bits(3)))
-        assert np.array_equal(released[0][0], released[1][0])
-        assert np.array_equal(released[0][1], released[1][1])
+        usual = rounded_gaussian(values, SeededStream(size), std=1.1)
+        with monkeypatch.context() as wide:
+            wide.setattr(module, "MARGIN_1", first)
+            wide.setattr(module, "_MARGIN_2", second)
+            assert np.array_equal(rounded_gaussian(values, SeededStream(size), std=1.1), usual)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -100,7 +96,9 @@ def test_the_second_tier_knows_normals_to_its_bound_at_the_ends_of_its_range():
     for number, word in enumerate(words):
         cell = Cell(word, (number * 2654435761 << 28) % 2**63)
         context, radius, turn = interval(cell)
-        for value, part in zip(normals_of(cell), (context.cos, context.sin), strict=True):
+        length, turns = box_muller(np.array([word], np.uint64), np.array([cell.angle]))
+        normals = float(length[0] * np.cos(turns[0])), float(length[0] * np.sin(turns[0]))
+        for value, part in zip(normals, (context.cos, context.sin), strict=True):
             normal = radius * part(turn)
             assert max(abs(float(normal.a) - value), abs(float(normal.b) - value)) < 2.0**-35
 
@@ -110,8 +108,8 @@ def test_few_values_near_the_ends_of_the_uniform_are_refined(monkeypatch):
     angles = np.arange(-3, 3, dtype=np.int32) * 2**28
     undecided = module.Undecided.of(np.arange(12), ends, angles)
     released = []
-    for few in (0, 200):
-        monkeypatch.setattr(module, "_FEW", few)
+    for margin in (module._MARGIN_2, 0.5):
+        monkeypatch.setattr(module, "_MARGIN_2", margin)
         out = np.linspace(-2, 2, 12)
         module.decide_exactly(undecided, out, SeededStream(1).refinement(), 1 / 16, 17.5)
         released.append(out)
