@@ -12,12 +12,14 @@ from tacit.accounting.pld import truncation
 from tacit.accounting.pld.accountant import Pld
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.fft import Convolution
-from tacit.accounting.pld.truncation import TruncatedLattice, TruncatedPair, Truncation
+from tacit.accounting.pld.sampled_cumulant import TruncatedCumulant
+from tacit.accounting.pld.truncation import TruncatedPair, TruncatedSum, Truncation
 from tacit.mechanisms import Gaussian
 from tacit.mechanisms.pairs import (
     GaussianMixturePair,
     GaussianReplacePair,
     Pair,
+    SampledGaussian,
     SampledGaussianPair,
 )
 
@@ -148,7 +150,7 @@ def test_a_small_lattice_and_a_fine_one_never_exclude_each_other():
 def test_beyond_the_ends_the_bounds_are_those_of_the_ends():
     for remove in (True, False):
         local = Truncation([(SampledGaussianPair(1.0, 1e-3, remove), 20)], 2e-7)._lattice(5e-3, (4e-3, 6e-3), 1 << 14)
-        assert isinstance(local, TruncatedLattice)
+        assert isinstance(local, TruncatedSum)
         if remove:
             assert local.floor == 0.0
             assert local.bounds(local.limit * 1.1) == (0.0, local.bounds(local.limit)[1])
@@ -208,7 +210,7 @@ def test_a_margin_of_nothing_needs_its_excess(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("pair", [SampledGaussianPair(0.8, 0.01, True), GaussianReplacePair(1.2, 0.05)], ids=str)
 def test_reverse_moments_are_upper_bounds(pair: Pair):
-    logs, lost = truncation._reverse_moments(pair)
+    logs, lost = truncation._reverse_moments(pair, 600.0)
     for power, value, missed in zip(truncation._POWERS[:20].tolist(), logs, lost, strict=False):
         if missed > 1e-12 or power > 6:
             continue
@@ -222,6 +224,48 @@ def test_reverse_moments_are_upper_bounds(pair: Pair):
 
             exact = float(mpmath.log(mpmath.quad(term, mpmath.linspace(-14 * sigma, 14 * sigma, 57))))
         assert exact <= value + 1e-12 <= exact + 0.02 * power**2
+
+
+FEW_SAMPLES = [
+    (SampledGaussianPair(1.0, 1e-6, True), 10**6, 1e-5), (GaussianReplacePair(1.0, 1e-6), 10**6, 1e-10),
+    (SampledGaussianPair(0.6, 1e-9, True), 10**8, 1e-10), (GaussianReplacePair(0.6, 1e-9), 10**8, 1e-5),
+    (GaussianReplacePair(3.0, 1e-4), 10**4, 1e-3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pair", "steps", "delta"), FEW_SAMPLES, ids=str)
+def test_few_expected_samples_have_a_narrow_epsilon(pair: Pair, steps: int, delta: float):
+    """No lattice of all losses below epsilon resolves the many steps that do not sample the record."""
+    low, high = Dispatch([(pair, steps)]).epsilon(delta)
+    assert 0 < low <= high <= low * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("threshold", [0.05, 0.6])
+@pytest.mark.parametrize("pair", [SampledGaussianPair(0.6, 1e-3, True), GaussianReplacePair(1.2, 0.02)], ids=str)
+def test_moments_of_a_truncated_step_hold_an_integral(pair: SampledGaussian, threshold: float):
+    """The cut lies where half of the tilted mass may be; smooth rules would miss it by the density there."""
+    step = TruncatedCumulant(pair, 1, 30.0, threshold)
+    with mpmath.workdps(25):
+        sigma, rate = mpmath.mpf(pair.sigma), mpmath.mpf(pair.rate)
+        high = mpmath.mpf(step.ends[1])
+
+        def density(u, z):
+            up, down = (1 - rate + rate * mpmath.e ** (s * u / sigma - 1 / (2 * sigma**2)) for s in (1, -1))
+            ratio = up / down if pair.symmetric else up
+            return mpmath.npdf(u) * up * ratio**z
+
+        ends = [high - 30, *mpmath.linspace(-12, high, 25)]
+
+        def integral(z):
+            return mpmath.quad(lambda u: density(u, z), ends)
+
+        moment = integral(30)
+        assert abs(mpmath.log(moment) - step.log_moment(30.0)) <= step.rounding()
+        for theta in (-1.0, 0.0, 60.0):
+            assert mpmath.log(integral(theta)) <= step.log_moment_bound(theta) + 1e-12
+        change, error = step.change(np.array([0.0, 40.0]), step.mean)
+        exact = integral(mpmath.mpc(30, 40)) / moment * mpmath.e ** (-40j * step.mean) - 1
+        assert abs(exact - complex(change[1])) <= error[1] < 1e-11
 
 
 def test_infinite_losses_atoms_and_single_steps_are_not_truncated():

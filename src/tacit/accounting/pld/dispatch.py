@@ -23,7 +23,7 @@ from tacit.accounting.pld.inversion import SaddleLine, saddle_line
 from tacit.accounting.pld.saddle_point import saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.pld.simple_bounds import SimpleBounds, Single
 from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum, Unsuitable
-from tacit.accounting.pld.truncation import TruncatedLattice, Truncation
+from tacit.accounting.pld.truncation import TruncatedSum, Truncation
 from tacit.mechanisms.pairs import Pair
 
 _POINTS = 20_000  # Points of one saddle line: about 10 ms.
@@ -83,7 +83,7 @@ class Question:
 
     def _enough(self, local: LocalBounds) -> float:
         """The width up to which an engine settles the question; bounds on delta serve kinks of other curves as well."""
-        if isinstance(local, TruncatedLattice):
+        if isinstance(local, TruncatedSum):
             return _NARROW if self._delta is None else _CLOSE
         return _NARROW if self._of.truncation is None or self._delta is not None else _SHARP
 
@@ -124,7 +124,7 @@ class Question:
         return self._line(smoothed=True)
 
     @property
-    def _truncated(self) -> TruncatedLattice | None:
+    def _truncated(self) -> TruncatedSum | None:
         truncation = self._of.truncation
         if truncation is None:
             return None

@@ -51,20 +51,20 @@ def log_mix(rate: float, y: np.ndarray) -> np.ndarray:
 class Line:
     """Nodes on Im u = height (u is the noise in standard deviations): log of P-mass times step, and the loss."""
 
-    step: float
+    step: np.ndarray | float
     height: float
     u: np.ndarray
     log_mass: np.ndarray
     loss: np.ndarray
 
 
-def on_line(pair: SampledGaussian, u: np.ndarray, step: float, height: float) -> Line:
+def on_line(pair: SampledGaussian, u: np.ndarray, step: np.ndarray | float, height: float) -> Line:
     """The pair at u + i height; the standard normal law of u is that of N_0.
 
     Args:
         pair: a Poisson-subsampled Gaussian step.
         u: real parts of the points, in standard deviations of the noise.
-        step: distance of the points, > 0.
+        step: distance of the points, or their weights, > 0.
         height: imaginary part of the points.
     """
     z = u + 1j * height if height else u.astype(complex)
@@ -193,7 +193,7 @@ def line_units(pair: SampledGaussian, line: Line) -> NodeUnits:
     z = line.u + 1j * line.height
     for (_, mixed), weight in zip(mixes(pair, z), posterior(pair, z), strict=True):
         loss += np.abs(weight) * place + 64 * np.abs(np.expm1(-mixed)) + COMPLEX_LOGARITHM * np.abs(mixed)
-    return NodeUnits(MASS + 4 * far**2 + 4 * abs(float(np.log(line.step))) + loss, loss)
+    return NodeUnits(MASS + 4 * far**2 + 4 * np.abs(np.log(line.step)) + loss, loss)
 
 
 def moment_rounding(log_mass: np.ndarray, loss: np.ndarray, theta: float, log_moment: float, units: NodeUnits) -> float:

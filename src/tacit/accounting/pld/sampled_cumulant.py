@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
 from tacit.accounting.pld.quadrature import (
     ROUNDED,
+    Line,
     direct_moment,
     line_units,
     log_decay,
@@ -27,7 +28,14 @@ from tacit.accounting.pld.quadrature import (
 )
 from tacit.accounting.pld.step_cumulants import StepCumulant, Unsuitable, logarithm_of, nearer_tails, tilted_masses
 from tacit.mechanisms.pairs import SampledGaussian
-from tacit.mechanisms.pairs.base import between, exponential_tilt, weighted_mean_and_variance
+from tacit.mechanisms.pairs.base import (
+    LOG_TOLERANCE,
+    between,
+    exponential_tilt,
+    gauss_legendre,
+    steepness,
+    weighted_mean_and_variance,
+)
 
 _CLEAR = 0.97  # Share of pi sigma, where the logarithm has its cut, up to which strips reach.
 _DEPTHS = np.array([0.1, 0.2, 0.4, 0.65, 0.95])  # Depths of strips to try, as shares of that or of `_DEEPEST`.
@@ -242,6 +250,11 @@ _DECAY, _DECAY_SPARE = -50.0, 8.0  # log of what |phi| of all steps should fall 
 _HEIGHTS = np.array([0.15, 0.35, 0.6, 0.9])  # Heights of the raised lines; any choice gives a bound.
 _HIGHEST = 2.0  # Largest height.
 _DENSE, _STRIDE = 4000, 4  # Nodes from which on the decay is looked up at every second frequency, and at every fourth.
+_LOST = 2.0**-40  # Relative error of the masses outside of the ends: 2^13 units.
+_ELLIPSES = np.array([1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0])  # Bernstein ellipses to choose from.
+_LOWEST = -np.linspace(6.0, 40.0, 137)  # Lower ends of the noise to try.
+_LOG_BELOW = -40.0  # log of what all steps may lose below them, relative to a tilted mass of 1.
+_COUNT = 32  # Nodes of one piece.
 _EDGES = 400  # Cells of the noise in the bound of the decay at low frequencies.
 
 
@@ -258,13 +271,9 @@ class SampledGaussianCumulant(StepCumulant):
     ):
         self.pair, self.steps, self.theta, self.largest, self.ends = pair, steps, theta, largest, ends
         self.log_tolerance = _LOG_TOLERANCE - np.log(steps)
-        step, self._strip = choose_strip(pair, theta, 0.0, ends, 0.0, self.log_tolerance)
-        if (ends[1] - ends[0]) / step > _MOST_NODES:
-            raise Unsuitable
-        u, step = midpoints(ends, step)
         self._lost = mass_outside(pair, ends)
         self.left_out = steps * self._lost[0]
-        self.real = on_line(pair, u, step, 0.0)
+        self.real = self._real()
         # Smoothing by more and more asks the same again.
         self.log_moment_bound = lru_cache(maxsize=64)(self._log_moment_bound)
         self._decay: tuple[np.ndarray, np.ndarray] = np.zeros(0), np.zeros(0)
@@ -272,33 +281,47 @@ class SampledGaussianCumulant(StepCumulant):
         _, self.weights = exponential_tilt(self.real.log_mass, self.real.loss, theta)
         self.mean = float(self.weights @ self.real.loss)
 
+    def _real(self) -> Line:
+        """The nodes on the real line."""
+        step, self._strip = choose_strip(self.pair, self.theta, 0.0, self.ends, 0.0, self.log_tolerance)
+        if (self.ends[1] - self.ends[0]) / step > _MOST_NODES:
+            raise Unsuitable
+        u, self._step = midpoints(self.ends, step)
+        return on_line(self.pair, u, self._step, 0.0)
+
     def log_moment(self, theta: float) -> float:
         """E_P[e^{theta L} - 1 + theta (e^{-L} - 1)] keeps the digits of small moments, as E_P e^{-L} = 1."""
         loss = self.real.loss
         direct, _ = exponential_tilt(self.real.log_mass, loss, theta)
         if direct_moment(self.real.log_mass, loss, theta, direct):
             return direct
-        return float(np.log1p((np.exp(self.real.log_mass) * (np.expm1(theta * loss) + theta * np.expm1(-loss))).sum()))
+        small = (np.exp(self.real.log_mass) * (np.expm1(theta * loss) + theta * np.expm1(-loss))).sum()
+        return float(np.log1p(small - self._lost[0] - theta * (self._lost[0] - self._lost[1])))
 
     def _miss(self, theta: float) -> float:
         """A bound on the error of the rule in the moment at theta, absolute."""
-        return float(np.exp(min(self._strip.log_error(theta, self.real.step), 700.0)))
+        return float(np.exp(min(self._strip.log_error(theta, self._step), 700.0)))
 
     def _log_moment_bound(self, theta: float) -> float:
         """Return log of the moment and of what the rule may miss."""
         value = self.log_moment(theta)
-        more = self._miss(theta) + self._identity(theta)
+        more = self._miss(theta) + self._identity(theta) + self._below(theta)
         return value + float(np.log1p(more * np.exp(min(-value, 700.0))))
 
+    def _below(self, theta: float) -> float:
+        """What noise that is neither in the ends nor left out adds to the moment at most."""
+        return 0.0
+
     def _identity(self, theta: float) -> float:
-        """What E_P 1 = E_P e^{-L} = 1 miss on the nodes: the rule's error and the masses outside of its ends."""
-        p_miss, q_miss = (self._miss(rate) + lost for rate, lost in zip((0.0, -1.0), self._lost, strict=True))
+        """What E_P 1 = E_P e^{-L} = 1, less the masses outside, miss on the nodes: errors of the rule and of these."""
+        p_miss, q_miss = (self._miss(rate) + _LOST * lost for rate, lost in zip((0.0, -1.0), self._lost, strict=True))
         return (1 + abs(theta)) * p_miss + abs(theta) * q_miss
 
     def rounding(self) -> float:
         """Return `moment_rounding` of the nodes, with what the rule may miss."""
         log_mass, loss = self.real.log_mass, self.real.loss
-        miss = (self._miss(self.theta) + self._identity(self.theta)) * float(np.exp(-self.moment))
+        miss = self._miss(self.theta) + self._identity(self.theta) + self._below(self.theta)
+        miss = miss * float(np.exp(-self.moment))
         units = line_units(self.pair, self.real)
         return 2 * miss + moment_rounding(log_mass, loss, self.theta, self.moment, units)
 
@@ -329,12 +352,12 @@ class SampledGaussianCumulant(StepCumulant):
         It bounds log |phi| for every t and falls with t (Lemma 6.7).
         """
         bound = np.zeros(len(t))
-        wanted = _DECAY / self.steps - _DECAY_SPARE
+        wanted, finest = _DECAY / self.steps - _DECAY_SPARE, float(np.mean(self.real.step)) / 4
         scale = min(_HIGHEST, np.pi * self.pair.sigma / 2)
         clear, sign = 0.95 * np.pi * self.pair.sigma, self.pair.loss_sign
         shapes = [(min(height, clear - height), sign * height) for height in (_HEIGHTS * scale).tolist()]
         for strip in strips(self.pair, self.ends, shapes):
-            u, step = midpoints(self.ends, max(strip.step_for(self.theta, self.moment + wanted), self.real.step / 4))
+            u, step = midpoints(self.ends, max(strip.step_for(self.theta, self.moment + wanted), finest))
             line = on_line(self.pair, u, step, strip.height)
             exponent = np.real(line.log_mass) + self.theta * np.real(line.loss) - self.moment
             stride = min(1 + len(u) // _DENSE, _STRIDE)
@@ -352,13 +375,18 @@ class SampledGaussianCumulant(StepCumulant):
         """Return log phi of all steps at each t, and a bound on its error."""
         return logarithm_of(*self.change(t, self.mean), self.steps)
 
-    def change(self, t: np.ndarray, mean: float) -> tuple[np.ndarray, np.ndarray]:
-        """E_theta e^{it(L - mean)} - 1 of one step, and a bound on its error."""
-        step, strip = choose_strip(self.pair, self.theta, self.moment, self.ends, float(t[-1]), self.log_tolerance)
+    def _line_for(self, frequency: float) -> tuple[Line, float]:
+        """The nodes for frequencies up to this one, and what their rule misses, relative to the moment."""
+        step, strip = choose_strip(self.pair, self.theta, self.moment, self.ends, frequency, self.log_tolerance)
         if (self.ends[1] - self.ends[0]) / step > _MOST_NODES:
             raise Unsuitable
         u, step = midpoints(self.ends, step)
-        line = on_line(self.pair, u, step, strip.height)
+        miss = float(np.exp(min(strip.log_error(self.theta, step) - self.moment, 700.0)))
+        return on_line(self.pair, u, step, strip.height), miss
+
+    def change(self, t: np.ndarray, mean: float) -> tuple[np.ndarray, np.ndarray]:
+        """E_theta e^{it(L - mean)} - 1 of one step, and a bound on its error."""
+        line, miss = self._line_for(float(t[-1]))
         units = line_units(self.pair, line)
         exponent = line.log_mass + self.theta * line.loss - self.moment
         relative = units.of_weights(line.log_mass, line.loss, self.theta, self.moment)
@@ -368,5 +396,98 @@ class SampledGaussianCumulant(StepCumulant):
             np.exp(exponent[keep]), line.loss[keep] - mean, t, float(t[1]), relative[keep],
             np.asarray(units.loss + 2 * abs(mean))[keep],
         )  # fmt: skip
-        miss = float(np.exp(min(strip.log_error(self.theta, step) - self.moment, 700.0))) + dropped
-        return change, error + 2 * miss + np.abs(change) * self.rounding()
+        return change, error + 2 * (miss + dropped) + np.abs(change) * self.rounding()
+
+
+class TruncatedCumulant(SampledGaussianCumulant):
+    """A Poisson-subsampled Gaussian step without its losses above a threshold, by Gauss-Legendre rules over the noise.
+
+    Runs with a loss above it are not counted as left out: whoever truncates the step accounts for them (Theorem 5.7).
+    The noise below the ends has small losses, and counts as an error of the moments.
+    """
+
+    def __init__(self, pair: SampledGaussian, steps: int, theta: float, threshold: float):
+        """The step with its losses up to the threshold.
+
+        Args:
+            pair: a step whose loss grows with the noise.
+            steps: independent repetitions, >= 1.
+            theta: tilt of the saddle point, > 0.
+            threshold: the largest loss.
+
+        Raises:
+            Unsuitable: the noise has no end below which next to nothing is lost.
+        """
+        high = float(pair.noise_at(np.array([threshold]))[0])
+        log_cut = _LOG_BELOW - np.log(steps) - np.log1p(theta)
+        low = next((u for u in _LOWEST.tolist() if _log_below(pair, theta, u) < log_cut), None)
+        if low is None or low >= high:
+            raise Unsuitable
+        self._least = low
+        super().__init__(pair, steps, theta, 3 * (theta + 2), (low, high))
+        self.left_out = 0.0
+
+    def _below(self, theta: float) -> float:
+        return float(np.exp(min(_log_below(self.pair, theta, self._least), 700.0)))
+
+    def _real(self) -> Line:
+        return self._legendre(0.0)
+
+    def _line_for(self, frequency: float) -> tuple[Line, float]:
+        missed = float(np.exp(LOG_TOLERANCE)) + self._below(self.theta) * float(np.exp(-self.moment))
+        return self._legendre(frequency), missed
+
+    def _legendre(self, frequency: float) -> Line:
+        return on_line(self.pair, *legendre_nodes(self.pair, self.ends, self.largest, frequency), 0.0)
+
+    def _miss(self, theta: float) -> float:
+        return float(np.exp(min(LOG_TOLERANCE + 1.0 + self.log_moment(theta), 700.0)))
+
+
+def _log_below(pair: SampledGaussian, theta: float, u: float) -> float:
+    """Log of a bound on E_P e^{theta L} of the noise below u, where the loss grows: P- or Q-mass, by Hoelder's."""
+    if theta >= 0:
+        return float(log_ndtr(u) + theta * on_line(pair, np.array([u]), 1.0, 0.0).loss[0])
+    return float(log_ndtr(u + 1 / pair.sigma))
+
+
+def legendre_nodes(
+    pair: SampledGaussian, ends: tuple[float, float], theta: float, frequency: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gauss-Legendre nodes and weights over the noise for every E_P e^{zL}, |Re z| <= theta, |Im z| <= frequency.
+
+    Pieces are halved until `_COUNT` nodes miss each integral by at most e^`LOG_TOLERANCE` of that at Im z = 0
+    (Theorem 6.2b).
+
+    Args:
+        pair: a Poisson-subsampled Gaussian step.
+        ends: (low, high), the interval of the noise.
+        theta: largest |Re z|, >= 0.
+        frequency: largest |Im z|, >= 0.
+
+    Raises:
+        Unsuitable: too many nodes would be needed.
+    """
+    rise = (_ELLIPSES - 1 / _ELLIPSES) / 2
+    edges = np.linspace(*ends, int(np.ceil((ends[1] - ends[0]) / min(1.0, pair.sigma))) + 1)
+    while _COUNT * len(edges) <= _MOST_NODES:
+        low, high = edges[:-1], edges[1:]
+        far = np.multiply.outer((high - low) / 2, rise)  # No point of an ellipse is farther from its piece.
+        slope = _steepest_loss(pair, low, high)[:, None]
+        size = np.maximum(np.abs(low), np.abs(high))[:, None] + far
+        growth = (high - low)[:, None] * (size + (theta + 1) * slope)
+        growth = growth + far * (size + (theta + 1 + frequency) * slope) + far**2 / 2
+        growth = np.where(far <= np.pi / 2 * pair.sigma, growth, np.inf)
+        wide = (growth + 2.0 - 2 * _COUNT * np.log(_ELLIPSES)).min(axis=1) > LOG_TOLERANCE
+        if not wide.any():
+            x, weight = gauss_legendre(_COUNT)
+            half = (high - low)[:, None] / 2
+            return (low[:, None] + half * (1 + x)).ravel(), (half * weight).ravel()
+        edges = np.sort(np.append(edges, (low + high)[wide] / 2))
+    raise Unsuitable
+
+
+def _steepest_loss(pair: SampledGaussian, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Bounds on |dL/du| within pi sigma / 2 of each [low, high]."""
+    up, down = (steepness(pair.rate, end / pair.sigma - 0.5 / pair.sigma**2) for end in (high, -low))
+    return (up + down if pair.symmetric else up) / pair.sigma

@@ -1,11 +1,11 @@
-"""A lattice without the losses that settle a run by themselves, which are counted in closed form.
+"""A sum without the losses that settle a run by themselves, which are counted in closed form.
 
 Rare losses may reach far beyond epsilon, as where a step seldom samples the record. With a threshold h_i = epsilon + m
 for each step, the runs with some loss L_i > h_i lose more than epsilon but where the other steps make up for m. So they
 add P(some L_i > h_i) - e^epsilon Q(some L_i > h_i) to delta, and at most as much more as the others' chance for that,
 which a Chernoff bound holds and a large m makes negligible. All other runs compose the steps without losses above h_i,
-for which a lattice of their short range is fine. Where losses are bounded above, as where a record is added, runs with
-some loss below epsilon less what the others can add do not count at all (THEORY.md, Theorem 5.7).
+for which a saddle line or a lattice of their short range is fine. Where losses are bounded above, as where a record is
+added, runs with some loss below epsilon less what the others can add do not count at all (THEORY.md, Theorem 5.7).
 """
 
 from __future__ import annotations
@@ -16,11 +16,21 @@ from functools import cached_property
 
 import numpy as np
 
-from tacit.accounting.pld.fft import EDGES, Bracket, Convolution, thinned
-from tacit.accounting.pld.intervals import inverted, looseness, valid_bounds
+from tacit.accounting.pld.discrete_cumulants import DiscreteLoss
+from tacit.accounting.pld.fft import EDGES, Convolution, thinned
+from tacit.accounting.pld.intervals import LocalBounds, inverted, looseness, valid_bounds
+from tacit.accounting.pld.inversion import saddle_line
 from tacit.accounting.pld.rounding import PERTURBATION, UNIT, mass_units
-from tacit.accounting.pld.saddle_point import SMALLEST
-from tacit.mechanisms.pairs import GaussianMixturePair, Pair
+from tacit.accounting.pld.saddle_point import SMALLEST, saddle_for_delta, saddle_for_epsilon
+from tacit.accounting.pld.sampled_cumulant import TruncatedCumulant
+from tacit.accounting.pld.step_cumulants import (
+    CompositionCumulant,
+    GaussianCumulant,
+    IndependentSum,
+    StepCumulant,
+    Unsuitable,
+)
+from tacit.mechanisms.pairs import GaussianMixturePair, GaussianPair, Pair, SampledGaussian
 
 _ROUGH, _FINE = 1 << 12, 1 << 19  # Points of the lattice that looks for epsilon, and of the one that answers, at most.
 _FINER = 1 / 4  # Gap, relative to the usual one, of the one that answers: few losses are rounded to first order.
@@ -31,6 +41,7 @@ _LEAST = 1e-3  # Least epsilon of a search, relative to the margin.
 _SHALLOW = 100.0  # Epsilon, relative to that least one, up to which a lattice that reaches far serves from 0 on.
 _WIDEST = 1.02  # Ratio of the bounds of a rough lattice up to which the finer one's will be narrow.
 _NARROW_DELTA = 1.5e-6  # Relative width of delta up to which a lattice that reaches far answers.
+_NARROW_LINE = 5e-6  # The same of a line: rounding of very many steps moves a lattice as well.
 _RATIOS = np.geomspace(0.5, 1.9, 7)  # Epsilons of an outline, relative to that of a rough lattice.
 _FAINT = 1e-3  # Least lower bound of an outline, relative to the upper one.
 _FARTHEST = 1e12  # Largest epsilon of an outline, relative to the first.
@@ -40,13 +51,16 @@ _SAME = 1.5  # A wide lattice whose epsilon is off by no more would be as wide a
 # its log over the second, as a low tilt leaves it to the rounding of transforms; the third at most.
 _TILT, _SCALE, _STEEPEST = 0.7, 300.0, 0.9
 _ROUGH_OF_GROUPS, _TILT_OF_GROUPS = 1 << 15, 0.5  # The same of groups, whose losses reach further.
+_TILT_OF_LINES = 0.85  # The same of lines.
+_POINTS = 20_000  # Points of a line at most.
 _FEW = 6  # Unlike sampled Gaussians in the bound on what others make up for.
 _SMALL = 1e-4  # Epsilon below which a lattice aims at an absolute gap.
 _UNITS = 64.0  # Units of a probability besides those of its tails, and of a threshold (Theorem 5.7).
 _MARGINS = np.geomspace(1e-9, 1e4, 300)  # Margins to choose from; any gives a bound.
 _POWERS = 1 + np.append(np.geomspace(0.01, 1e6, 40), np.geomspace(1e7, 1e12, 12))  # Of its Chernoff bound, likewise.
-_EXCESS = 1e-9  # What others make up for, relative to what single steps leak or to a margin below 1.
-_LARGEST_EXPONENT = 600.0  # Beyond it powers of a ratio overflow, and the bound takes the probability instead.
+_EXCESS = 1e-8  # What others make up for, relative to what single steps leak or to a margin below 1.
+# Exponents beyond which the bound takes the probability instead of a power; from 709 on powers overflow.
+_LARGEST_EXPONENTS = (600.0, 60.0, 20.0)
 
 
 @dataclass(frozen=True)
@@ -79,30 +93,31 @@ class TruncatedPair(Pair):
 
 
 @dataclass(frozen=True)
-class TruncatedLattice:
+class TruncatedSum:
     """Bounds on delta for epsilons in [floor, limit]."""
 
-    lattice: Bracket
+    inside: LocalBounds
+    """delta of all other runs: a line or a lattice."""
     floor: float
     limit: float
     settled: tuple[float, float]
-    """P- and Q-mass of the runs with a loss above the lattice, which count as a whole."""
+    """P- and Q-mass of the runs with a larger loss, which count as a whole."""
     unsure: tuple[float, float]
     """Bounds on the errors of both."""
     excess: float
     """What these runs may add besides."""
-    beyond: TruncatedLattice | None = None
+    beyond: TruncatedSum | None = None
     """Bounds that serve outside of these ends; else those at the ends do."""
 
     @property
     def theta(self) -> float:
-        """The tilt of the lattice."""
-        return self.lattice.theta
+        """The tilt of the line or lattice."""
+        return self.inside.theta
 
     @property
     def epsilon(self) -> float:
         """Where the bounds are meant to be evaluated."""
-        return self.lattice.epsilon
+        return self.inside.epsilon
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon); it falls, so that the ends bound what lies beyond."""
@@ -110,7 +125,7 @@ class TruncatedLattice:
             if self.beyond is not None:
                 return self.beyond.bounds(epsilon)
             return (0.0, self.bounds(self.limit)[1]) if epsilon > self.limit else (self.bounds(self.floor)[0], 1.0)
-        low, high = self.lattice.bounds(epsilon)
+        low, high = self.inside.bounds(epsilon)
         growth = float(np.exp(epsilon)) if self.settled[1] or self.unsure[1] else 0.0
         value = self.settled[0] - growth * self.settled[1]
         error = self.unsure[0] + growth * self.unsure[1]
@@ -123,7 +138,7 @@ class TruncatedLattice:
 
 
 class Truncation:
-    """Builds `TruncatedLattice` for the steps of one direction.
+    """Builds `TruncatedSum` for the steps of one direction.
 
     Args:
         parts: the pairs with the number of times that they run, without infinite losses.
@@ -134,20 +149,19 @@ class Truncation:
         self._parts, self._gap = parts, gap
         groups = any(isinstance(pair, GaussianMixturePair) for pair, _ in parts)
         self._rough, self._tilt = (_ROUGH_OF_GROUPS, _TILT_OF_GROUPS) if groups else (_ROUGH, _TILT)
+        self._plain = [(pair, steps) for pair, steps in parts if isinstance(pair, GaussianPair)]
+        self._sampled = [
+            (pair, steps)
+            for pair, steps in parts
+            if isinstance(pair, SampledGaussian) and pair.rate < 1 and pair.largest == np.inf
+        ]
+        self._has_lines = bool(self._sampled) and len(self._sampled) + len(self._plain) == len(parts)
 
     @cached_property
     def _chances(self) -> np.ndarray:
         """Bounds on E(e^(-m - L) - 1)_+ of all steps at each of `_MARGINS` m: what they make up for (Theorem 5.7)."""
-        logs, lost = np.zeros(len(_POWERS)), np.zeros(len(_POWERS))
-        for pair, steps in thinned(self._parts, _FEW)[1]:  # What dominates the steps does so in reverse.
-            moments, missed = _reverse_moments(pair)
-            moved = [2 * pair.edge_error(_LARGEST_EXPONENT / power) for power in _POWERS.tolist()]
-            logs += steps * (np.maximum(moments, 0.0) + PERTURBATION + _POWERS * moved)
-            lost += steps * missed
-        scale = logs + (_POWERS - 1) * np.log(_POWERS - 1) - _POWERS * np.log(_POWERS)
-        exponent = np.minimum(scale - np.multiply.outer(_MARGINS, _POWERS), 700.0)
-        chances = (np.exp(exponent) + np.exp(-_MARGINS)[:, None] * lost).min(axis=1)
-        return 2 * chances  # Twice, for the rounding of the moments.
+        parts = thinned(self._parts, _FEW)[1]  # What dominates the steps does so in reverse.
+        return np.min([_chances(parts, largest) for largest in _LARGEST_EXPONENTS], axis=0)
 
     @cached_property
     def _least(self) -> float:
@@ -169,8 +183,11 @@ class Truncation:
         at = int(fine[0]) if len(fine) else len(_MARGINS) - 1
         return float(_MARGINS[at]), float(self._chances[at])
 
-    def near_epsilon(self, epsilon: float) -> TruncatedLattice | None:
+    def near_epsilon(self, epsilon: float) -> TruncatedSum | None:
         """The bounds around an epsilon > 0, which serve up to twice or down to half of it; None of no losses."""
+        line = self._line(epsilon)
+        if line is not None and looseness(line, epsilon) <= _NARROW_LINE:
+            return line
         wide = self._wide(epsilon, _FINE)
         if wide is None or looseness(wide, epsilon) <= _NARROW_DELTA:
             return wide
@@ -198,7 +215,7 @@ class Truncation:
             epsilon *= _BEYOND[0] ** 2
         return np.array(epsilons), np.minimum.accumulate(deltas)
 
-    def near_delta(self, delta: float, epsilon: float) -> TruncatedLattice | None:
+    def near_delta(self, delta: float, epsilon: float) -> TruncatedSum | None:
         """The bounds around the epsilon of `delta`; None where the search finds none.
 
         Args:
@@ -206,6 +223,9 @@ class Truncation:
             epsilon: a guess, >= 0.
         """
         epsilon = max(epsilon, self._least)
+        line = self._line_of(delta, epsilon)
+        if line is not None:
+            return line
         for _ in range(_SEARCHES):
             rough = self._wide(epsilon, self._rough)
             if rough is None:
@@ -221,7 +241,31 @@ class Truncation:
             epsilon = found if found > self._least else 0.0
         return None
 
-    def _fine(self, delta: float, epsilon: float, ends: tuple[float, float]) -> TruncatedLattice | None:
+    def _line_of(self, delta: float, epsilon: float) -> TruncatedSum | None:
+        """The line around the epsilon of `delta`; None where there is none, or none is narrow."""
+        if not self._has_lines:
+            return None
+        for _ in range(_SEARCHES):  # Saddle-point values without the losses that no line of this epsilon holds.
+            _, cut = self._cut(epsilon)
+            found = saddle_for_delta(self._coarse(cut), float(np.log(delta))).epsilon
+            near = epsilon / _SAME < found < _SAME * epsilon
+            epsilon = max(min(found, _CLOSE * epsilon), self._least)
+            if near or found <= self._least:
+                break
+        for _ in range(_SEARCHES):
+            line = self._line(epsilon)
+            if line is None:
+                return None
+            low, high = inverted(line, delta)
+            if high == 0.0:
+                return line
+            if epsilon / _SAME < low and high < _SAME * epsilon:
+                return line if high <= (1 + _NARROW_LINE) * low else None
+            most = min(high, _CLOSE * epsilon)
+            epsilon = (max(low, most / _CLOSE) * most) ** 0.5 if high < np.inf else most
+        return None
+
+    def _fine(self, delta: float, epsilon: float, ends: tuple[float, float]) -> TruncatedSum | None:
         """The lattice that answers around an epsilon, laid again where it places that of `delta` elsewhere."""
         found = self._lattice(epsilon, ends, _FINE, _FINER)
         if found is None or not found.serves(delta):
@@ -235,16 +279,47 @@ class Truncation:
     def _top(self) -> float:
         return sum(steps * pair.largest for pair, steps in self._parts)
 
-    def _wide(self, epsilon: float, largest: int) -> TruncatedLattice | None:
+    def _wide(self, epsilon: float, largest: int) -> TruncatedSum | None:
         """A lattice that reaches far, from 0 on where epsilon is small."""
-        ends = epsilon / _BEYOND[0], epsilon * _BEYOND[0]
-        if epsilon < _SHALLOW * self._least:
-            ends = 0.0, max(ends[1], _SHALLOW * self._least)
-        return self._lattice(epsilon, ends, largest)
+        floor = epsilon / _BEYOND[0] if epsilon >= _SHALLOW * self._least else 0.0
+        return self._lattice(epsilon, (floor, self._limit(epsilon)), largest)
+
+    def _limit(self, epsilon: float) -> float:
+        """The epsilon up to which bounds around this one serve: twice it, or a share of the margin."""
+        return max(epsilon * _BEYOND[0], _SHALLOW * self._least if epsilon < _SHALLOW * self._least else 0.0)
+
+    def _cut(self, epsilon: float) -> tuple[float, list[tuple[TruncatedPair, int]]]:
+        """The sampled Gaussians with their losses up to a margin beyond the limit, after the chance of that."""
+        limit = self._limit(epsilon)
+        margin, chance = self._margin(limit)
+        return chance, [(TruncatedPair(pair, -np.inf, limit + margin), steps) for pair, steps in self._sampled]
+
+    def _coarse(self, cut: list[tuple[TruncatedPair, int]]) -> CompositionCumulant[DiscreteLoss]:
+        return CompositionCumulant(Convolution([*cut, *self._plain]).coarse_losses)
+
+    def _line(self, epsilon: float) -> TruncatedSum | None:
+        """A saddle line of the losses up to a margin beyond the limit; None where some part has no cumulant."""
+        if not self._has_lines:
+            return None
+        chance, cut = self._cut(epsilon)
+        saddle = saddle_for_epsilon(self._coarse(cut), epsilon)
+        saddle = replace(saddle, theta=_TILT_OF_LINES * saddle.theta)
+        try:
+            cumulants: list[StepCumulant] = [
+                *(
+                    TruncatedCumulant(pair, steps, saddle.theta, cut_pair.high)
+                    for (pair, steps), (cut_pair, _) in zip(self._sampled, cut, strict=True)
+                ),
+                *(GaussianCumulant(pair.mu * steps**0.5, saddle.theta) for pair, steps in self._plain),
+            ]
+        except Unsuitable:
+            return None
+        line = saddle_line(IndependentSum(cumulants, saddle.theta), saddle, _POINTS, 0.0)
+        return None if line is None else TruncatedSum(line, 0.0, self._limit(epsilon), *_settled(cut, chance))
 
     def _lattice(
         self, epsilon: float, ends: tuple[float, float], largest: int, share: float = 1.0
-    ) -> TruncatedLattice | None:
+    ) -> TruncatedSum | None:
         floor, limit = ends if np.isfinite(self._top) else (0.0, ends[1])
         margin, chance = self._margin(limit)
         kept = [(TruncatedPair(pair, self._lowest(pair, floor), limit + margin), steps) for pair, steps in self._parts]
@@ -257,10 +332,7 @@ class Truncation:
         tilt = min(self._tilt - saddle.log_delta / _SCALE, _STEEPEST)
         saddle = replace(saddle, theta=tilt * saddle.theta)
         cut = [(pair, steps) for pair, steps in kept if pair.high < pair.base.largest]
-        settled, unsure = _settled(cut) if cut else ((0.0, 0.0), (0.0, 0.0))
-        limit = limit if cut else np.inf
-        excess = (unsure[0] - float(np.log1p(-settled[0]))) * chance  # The sum of the steps' probabilities.
-        return TruncatedLattice(convolution.bracket(saddle), floor, limit, settled, unsure, excess)
+        return TruncatedSum(convolution.bracket(saddle), floor, limit if cut else np.inf, *_settled(cut, chance))
 
     def _lowest(self, pair: Pair, floor: float) -> float:
         """The loss from which on a run may lose more than `floor`, and a little less for its rounding."""
@@ -271,16 +343,30 @@ class Truncation:
         return place - spare - 2 * pair.edge_error(2 * abs(place))
 
 
-def _reverse_moments(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+def _chances(parts: Sequence[tuple[Pair, int]], largest: float) -> np.ndarray:
+    """The bounds of `Truncation._chances` with losses below -largest / u apart at each of `_POWERS` u."""
+    logs, lost = np.zeros(len(_POWERS)), np.zeros(len(_POWERS))
+    for pair, steps in parts:
+        moments, missed = _reverse_moments(pair, largest)
+        moved = [2 * pair.edge_error(largest / power) for power in _POWERS.tolist()]
+        logs += steps * (np.maximum(moments, 0.0) + PERTURBATION + _POWERS * moved)
+        lost += steps * missed
+    scale = logs + (_POWERS - 1) * np.log(_POWERS - 1) - _POWERS * np.log(_POWERS)
+    exponent = np.minimum(scale - np.multiply.outer(_MARGINS, _POWERS), 700.0)
+    return 2 * (np.exp(exponent) + np.exp(-_MARGINS)[:, None] * lost).min(axis=1)  # Twice, for the moments' rounding.
+
+
+def _reverse_moments(pair: Pair, largest: float) -> tuple[np.ndarray, np.ndarray]:
     """Upper bounds on log E_P e^{-u L} at each of `_POWERS` u, and the Q-masses of the losses left out of it.
 
-    e^{-u L} is convex in e^{-L}, so that its mean over a cell is at most that of both its ends.
+    e^{-u L} is convex in e^{-L}, so that its mean over a cell is at most that of both its ends. Left out are losses
+    of -u L > `largest`.
     """
     p, q = pair.bin_masses(EDGES)
     powers = np.multiply.outer(-_POWERS, EDGES)
-    steep = powers[:, :-1] > _LARGEST_EXPONENT
-    ends = np.exp(np.minimum(powers, _LARGEST_EXPONENT))
-    ratios = np.exp(np.minimum(-EDGES, _LARGEST_EXPONENT))
+    steep = powers[:, :-1] > largest
+    ends = np.exp(np.minimum(powers, largest))
+    ratios = np.exp(np.minimum(-EDGES, _LARGEST_EXPONENTS[0]))
     share = (q[1:-1] - p[1:-1] * ratios[1:]) / np.maximum(ratios[:-1] - ratios[1:], SMALLEST)
     share = np.clip(share, 0.0, p[1:-1])
     value = np.where(steep, 0.0, p[1:-1] * ends[:, 1:] + share * (ends[:, :-1] - ends[:, 1:])).sum(axis=1)
@@ -289,8 +375,13 @@ def _reverse_moments(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
     return logs, np.where(steep, q[1:-1], 0.0).sum(axis=1) + q[0] + pair.negative_infinity_mass
 
 
-def _settled(cut: Sequence[tuple[TruncatedPair, int]]) -> tuple[tuple[float, float], tuple[float, float]]:
-    """P- and Q-mass of the runs with a loss above its threshold, and bounds on their errors (Theorem 5.7)."""
+def _settled(
+    cut: Sequence[tuple[TruncatedPair, int]], chance: float
+) -> tuple[tuple[float, float], tuple[float, float], float]:
+    """P- and Q-mass of the runs with a loss above its threshold, bounds on their errors, and the excess (Theorem 5.7).
+
+    The excess is the sum of the steps' probabilities times `chance`, a bound on what other steps make up for.
+    """
     logs, errors = np.zeros(2), np.zeros(2)
     for pair, steps in cut:
         moved = 2 * pair.edge_error(2 * abs(pair.high))
@@ -301,4 +392,5 @@ def _settled(cut: Sequence[tuple[TruncatedPair, int]]) -> tuple[tuple[float, flo
         units = UNIT * (mass_units(tails) + _UNITS + len(cut) + added) + PERTURBATION
         errors += steps * (units * tails + near + SMALLEST)
     found = -np.expm1(logs)
-    return (float(found[0]), float(found[1])), (float(errors[0]), float(errors[1]))
+    excess = float(errors[0] - logs[0]) * chance
+    return (float(found[0]), float(found[1])), (float(errors[0]), float(errors[1])), excess

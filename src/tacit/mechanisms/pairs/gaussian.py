@@ -77,6 +77,10 @@ class SampledGaussian(Pair):
         """
         return 0.0 if self.loss_sign < 0 and self.rate < 1 else (self.covering_mu if self.rate == 1 else 1 / self.sigma)
 
+    def noise_at(self, loss: np.ndarray) -> np.ndarray:
+        """The noise, in its standard deviations, at which the loss is the one given."""
+        raise NotImplementedError
+
     @property
     def symmetric(self) -> bool:
         """Whether P and Q are mirror images, as under replace-one."""
@@ -109,11 +113,14 @@ class SampledGaussianPair(SampledGaussian):
         """Return the supremum of the finite losses."""
         return np.inf if self.remove or self.rate == 1.0 else -float(np.log1p(-self.rate))
 
+    def noise_at(self, loss: np.ndarray) -> np.ndarray:
+        """Return the noise of the loss log dM/dN_0, or that less its sign where a record is added."""
+        return unmixed(self.rate, loss if self.remove else -loss) * self.sigma + 0.5 / self.sigma
+
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
-        ratio = unmixed(self.rate, loss if self.remove else -loss[::-1])
-        x = ratio * self.sigma + 0.5 / self.sigma
+        x = self.noise_at(loss) if self.remove else self.noise_at(loss)[::-1]
         base, shifted = normal_cells(x), normal_cells(x - 1 / self.sigma)
         mixed = (1 - self.rate) * base + self.rate * shifted
         return (mixed, base) if self.remove else (base[::-1], mixed[::-1])
@@ -122,7 +129,7 @@ class SampledGaussianPair(SampledGaussian):
         """Log Phi(-x) at the noise x whose loss is the one given; x^2 doubles the relative error of x."""
         if not self.remove:
             return super().log_q_above(loss)
-        x = float(unmixed(self.rate, np.array(loss))) * self.sigma + 0.5 / self.sigma
+        x = float(self.noise_at(np.array(loss)))
         return float(log_ndtr(-x)), 16 * LOSS_UNIT * (1 + x * x + abs(loss))
 
 
@@ -145,11 +152,14 @@ class GaussianReplacePair(SampledGaussian):
         """Return whether P and Q are mirror images."""
         return True
 
+    def noise_at(self, loss: np.ndarray) -> np.ndarray:
+        """Return the noise of the loss."""
+        log_factor = np.log1p(-self.rate) - np.log(self.rate) + 0.5 / self.sigma**2 if self.rate < 1 else -np.inf
+        return self.sigma * (loss / 2 + _asinh_scaled(log_factor, loss / 2))
+
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the P- and Q-masses of the finite losses in each bin."""
-        loss = np.asarray(edges, dtype=float)
-        log_factor = np.log1p(-self.rate) - np.log(self.rate) + 0.5 / self.sigma**2 if self.rate < 1 else -np.inf
-        x = self.sigma * (loss / 2 + _asinh_scaled(log_factor, loss / 2))
+        x = self.noise_at(np.asarray(edges, dtype=float))
         base, up, down = (normal_cells(x + shift / self.sigma) for shift in (0.0, -1.0, 1.0))
         return (1 - self.rate) * base + self.rate * up, (1 - self.rate) * base + self.rate * down
 

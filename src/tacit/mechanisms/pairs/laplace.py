@@ -164,7 +164,7 @@ class LaplaceReplacePair(Pair):
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
         """For x > 0 the loss is log(1-p + p e^y) - log(1-p + p e^{-epsilon}), y = min(2x - epsilon, epsilon)."""
-        slope = steepness(self.rate, self.epsilon)
+        slope = float(steepness(self.rate, self.epsilon))
         y, weight = legendre(-self.epsilon, self.epsilon, slope * theta, slope * frequency)
         y = np.append(y, self.epsilon)
         base = np.append(weight / 4 * np.exp(-(y[:-1] + self.epsilon) / 2), np.exp(-self.epsilon) / 2)

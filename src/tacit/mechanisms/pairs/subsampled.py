@@ -119,7 +119,7 @@ class SampledPair(_OnSample):
 
     def nodes(self, theta: float, frequency: float) -> Nodes | None:
         """A base without a table has losses in [-largest, largest] of which this one's are a flatter function."""
-        slope = 1.0 if self.base.table is not None else steepness(self.rate, self.base.largest)
+        slope = 1.0 if self.base.table is not None else float(steepness(self.rate, self.base.largest))
         base = self.base.nodes(slope * theta, slope * frequency)
         if base is None:
             return None
