@@ -21,6 +21,7 @@ from tacit.tradeoff.gaussian import (
     delta_of_powers,
     gaussian_beta,
     gaussian_delta,
+    gaussian_deltas,
     gaussian_epsilon,
     gaussian_mu,
     powers_at,
@@ -116,11 +117,15 @@ class Curve(ABC):
         """Lower bound on the `mu` of every curve that leaks at least as much: the mu needed at single epsilons."""
         if slack > 0 and np.isinf(self.epsilon(slack)):
             return float("inf")
-        epsilons, deltas = (column.tolist() for column in self.profile)
-        largest = 0.0
-        for epsilon, delta in zip(epsilons, deltas, strict=True):
-            if gaussian_delta(epsilon, largest) < delta - slack:  # Else the largest so far covers it.
-                largest = max(largest, gaussian_mu(epsilon, delta - slack))
+        epsilons, needed = self.profile[0], self.profile[1] - slack
+        largest, left = 0.0, needed > 0.0
+        while left.any():  # The point that the largest so far covers least comes next.
+            share = np.where(left, gaussian_deltas(epsilons, largest) / np.where(left, needed, 1.0), np.inf)
+            worst = int(np.argmin(share))
+            left &= share < 1.0
+            left[worst] = False
+            if share[worst] < 1.0:
+                largest = max(largest, gaussian_mu(float(epsilons[worst]), float(needed[worst])))
         return largest
 
     def regret(self, mu: float) -> float:

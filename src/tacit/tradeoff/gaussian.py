@@ -39,14 +39,14 @@ def _delta_at(t: float, mu: float) -> float:
     return float(max(density * _mills_fall(t, mu), 0.0))
 
 
-def _mills(t: float) -> float:
-    return float(np.sqrt(np.pi / 2) * erfcx(t / _SQRT2))
+def _mills(t: np.ndarray | float) -> np.ndarray:
+    return np.sqrt(np.pi / 2) * erfcx(t / _SQRT2)
 
 
 def _mills_fall(t: float, mu: float) -> float:
     """R(t) - R(t + mu); of close points, whose difference has no digits, the integral of -R'(s) = 1 - s R(s)."""
     if mu > _CLOSE or np.isinf(t):
-        return _mills(t) - _mills(t + mu)
+        return float(_mills(t) - _mills(t + mu))
     return mu * float(_WEIGHTS @ [1 - s * _mills(s) for s in t + mu * _POINTS])
 
 
@@ -102,13 +102,26 @@ LEVELS = np.geomspace(1e-30, 1.0, 6000)
 """Levels of the tests of a group: neighbouring ones differ by 1.2 %, which moves epsilon by less than .012."""
 
 
+@np.errstate(over="ignore", invalid="ignore")
+def gaussian_deltas(epsilons: np.ndarray | float, mus: np.ndarray | float) -> np.ndarray:
+    """`gaussian_delta` at many epsilons or finite mu."""
+    safe = np.maximum(mus, 1e-300)
+    t = epsilons / safe - safe / 2
+    near = np.maximum(t, -5.0)
+    places = [near + safe * point for point in _POINTS]
+    close = safe * sum(weight * (1 - s * _mills(s)) for weight, s in zip(_WEIGHTS, places, strict=True))
+    density = np.exp(-t * t / 2) / np.sqrt(2 * np.pi)
+    fall = density * np.where(safe > _CLOSE, _mills(near) - _mills(near + safe), close)
+    value = np.where(t < -5.0, ndtr(-t) - density * _mills(t + safe), np.maximum(fall, 0.0))
+    return np.where(mus > 0, value, 0.0)
+
+
 def covers(mu: float, epsilons: np.ndarray, needed: np.ndarray) -> bool:
     """Whether delta_mu >= the chords of `needed` over e^eps on every interval of the grid."""
     left, right = epsilons[:-1], epsilons[1:]
-    at_right = np.array([gaussian_delta(float(e), mu) for e in right])
-    covered = (needed[:-1] <= 0.0) | (needed[:-1] <= at_right)
+    covered = (needed[:-1] <= 0.0) | (needed[:-1] <= gaussian_deltas(right, mu))
     for point in ((left + right) / 2, left):
-        value = np.array([gaussian_delta(float(e), mu) for e in point])
+        value = gaussian_deltas(point, mu)
         fall = np.exp(point + log_ndtr(-point / mu - mu / 2))
         below_left = needed[:-1] <= value - fall * np.expm1(left - point)
         covered |= below_left & (needed[1:] <= value - fall * np.expm1(np.minimum(right - point, 700.0)))

@@ -137,6 +137,7 @@ class Bracket:
         self._mus: dict[float, tuple[float, float]] = {}
         self._floors: dict[float, tuple[float, np.ndarray, Chart]] = {}
         self._betas: dict[float, tuple[float, float]] = {}
+        self._sketches: dict[float, tuple[np.ndarray, np.ndarray] | None] = {}
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Return lower and upper bound at `epsilon`."""
@@ -188,20 +189,26 @@ class Bracket:
     def beta(self, alpha: float) -> tuple[float, float]:
         """Return lower and upper bound on the least type II error at `alpha` in (0, 1)."""
         if alpha not in self._betas:
-            found = type_two_error(alpha, *self._sketch, self.near) if self._sketch else (0.0, 1.0 - alpha)
+            sketch = self._sketch(PROFILE_END)
+            found = type_two_error(alpha, *sketch, self.near) if sketch else (0.0, 1.0 - alpha)
             if found[1] == 1.0 - alpha:
                 epsilons, low, high = self.profile
                 found = type_two_error(alpha, epsilons, (low + high) / 2, self.near)
             self._betas[alpha] = found
         return self._betas[alpha]
 
-    @cached_property
-    def _sketch(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Rough epsilons and deltas where a search may begin; None for engines that have none."""
+    def _sketch(self, least: float) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rough epsilons and deltas down to `least`, where a search may begin; None for engines that have none."""
+        least = max(least, PROFILE_END)
+        if least not in self._sketches:
+            self._sketches[least] = self._sketched(least)
+        return self._sketches[least]
+
+    def _sketched(self, least: float) -> tuple[np.ndarray, np.ndarray] | None:
         exact = [each for each in self._directions if isinstance(each, Dispatch)]
         if len(exact) < len(self._directions):
             return None
-        found = [direction.outline(PROFILE_END) for direction in exact]
+        found = [direction.outline(least) for direction in exact]
         if not all(np.isfinite(column).all() for each in found for column in each):
             return None
         epsilons = np.unique([0.0, *(epsilon for each in found for epsilon in each[0])])
@@ -213,7 +220,8 @@ class Bracket:
 
     def _within(self, slack: float) -> bool:
         """Whether no delta exceeds a slack; asked of an engine only where a sketch leaves it open."""
-        clear = self._sketch is not None and self._sketch[1][0] > _CLEARLY * slack
+        sketch = self._sketch(slack)
+        clear = sketch is not None and sketch[1][0] > _CLEARLY * slack
         return not clear and slack >= self.delta(0.0)[1]
 
     def mu(self, slack: float) -> tuple[float, float]:
@@ -235,8 +243,9 @@ class Bracket:
         if slack not in self._floors:
             least = self._tail[0] if slack == 0 else 0.0
             chart = Chart(self.near, slack)
-            if self._sketch is not None and slack >= _NEAR_ZERO:
-                epsilons, deltas = self._sketch
+            sketch = self._sketch(slack)
+            if sketch is not None and slack >= _NEAR_ZERO:
+                epsilons, deltas = sketch
                 low = last = float(epsilons[min(np.searchsorted(-deltas, -slack), len(deltas) - 1)])
                 needed = [gaussian_mu(e, d - slack) for e, d in zip(epsilons.tolist(), deltas.tolist(), strict=True)]
                 chart.around(float(epsilons[np.argmax(needed)]))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from scipy.special import erfcx, ndtr
+from scipy.special import ndtr
 
 from tacit.accounting.pld.intervals import ALLOWANCE, Bounds
 from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units
@@ -17,6 +17,7 @@ from tacit.accounting.pld.saddle_point import SMALLEST, log_chernoff
 from tacit.mechanisms.pairs import AtomPair, Nodes, Pair, SampledGaussianPair
 from tacit.root_finding import bisect
 from tacit.tradeoff import ProfileCurve
+from tacit.tradeoff.gaussian import gaussian_deltas
 
 _AT_TOP = 1e-12  # Relative distance from the largest loss up to which an atom counts as it.
 _LEAST_LOG = -700.0  # log of the least mass of a loss.
@@ -182,7 +183,7 @@ class FewSamples(Bounds):
 
     def _upper(self, epsilon: float) -> float:
         counts, masses, below, beyond = self._counts
-        deltas = _gaussian_deltas(epsilon, self._mu * np.sqrt(counts))
+        deltas = gaussian_deltas(epsilon, self._mu * np.sqrt(counts))
         total = float(masses @ deltas + below * deltas[0]) + beyond
         if self._pair.remove:
             return min(total, 1.0)
@@ -228,15 +229,3 @@ def window(steps: int, rate: float) -> tuple[int, int]:
     mean = steps * rate
     reach = 14 * np.sqrt(mean * (1 - rate)) + 40
     return max(int(mean - reach), 0), min(int(mean + reach) + 1, steps)
-
-
-@np.errstate(over="ignore")
-def _gaussian_deltas(epsilon: float, mus: np.ndarray) -> np.ndarray:
-    """`gaussian_delta` at many mu; 0 for mu 0."""
-    safe = np.maximum(mus, 1e-300)
-    t = epsilon / safe - safe / 2
-    density = np.exp(-t * t / 2) / 2
-    after = density * erfcx((t + safe) / np.sqrt(2))
-    early = t < -5.0
-    before = np.where(early, ndtr(-t), density * erfcx(np.where(early, 0.0, t) / np.sqrt(2)))
-    return np.where(mus > 0, np.maximum(before - after, 0.0), 0.0)
