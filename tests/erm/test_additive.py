@@ -130,7 +130,7 @@ def test_many_columns_and_classes_are_learned_as_they_come():
 
 def test_rows_about_zero_are_cut_to_the_unit_ball_and_keep_their_coefficients():
     low, high = np.array([0.0, -3.0, 1900.0, 5.0]), np.array([1.0, 1.0, 2000.0, 5.0])
-    design = Design.of_directions(low, high, 0.5)
+    design = Design.of_box(low, high, 0.5, sparse=True)
     rows = RNG.uniform(low - 50, high + 50, (500, 4))
     assert np.linalg.norm(design.features(rows), axis=1).max() <= 1
     short = np.array([[0.1, -0.2, 1955.0, 5.0]])

@@ -45,7 +45,7 @@ class Design:
     scale: Ends = 1.0
 
     @classmethod
-    def of_box(cls, low: Array, high: Array, intercept_scale: float) -> Design:
+    def of_box(cls, low: Array, high: Array, intercept_scale: float, *, sparse: bool = False) -> Design:
         """The design of declared boxes alone: every column becomes [-1, 1], whatever its unit, and costs nothing.
 
         Without an intercept nothing can be moved, so that columns are divided by their largest distance from 0.
@@ -53,32 +53,16 @@ class Design:
         Args:
             low: (p,), declared.
             high: (p,), declared.
-            intercept_scale: c >= 0.
+            intercept_scale: c >= 0; > 0 where `sparse`.
+            sparse: for many columns of which a row has few. A 0 inside of the box stays 0, and rows are cut to a third
+                of the box's norm: mostly a row's direction is left, which of sparse rows says more than their place
+                around the middle of the box.
         """
-        center, scale = (low / 2 + high / 2, high / 2 - low / 2)
-        if not intercept_scale:
-            center, scale = np.zeros(len(low)), np.maximum(np.abs(low), np.abs(high))
-        # A constant column is divided by infinity: it says nothing, and its coefficient is 0.
-        radius = math.sqrt(int((scale > 0).sum())) or 1.0
-        norm = largest_norm(low, high, len(low))
-        return cls(low, high, norm, intercept_scale, center, radius, np.where(scale > 0, scale, math.inf))
-
-    @classmethod
-    def of_directions(cls, low: Array, high: Array, intercept_scale: float) -> Design:
-        """The design for many columns of which a row has few: 0 stays 0, and rows are cut to a third of the box's norm.
-
-        Mostly a row's direction is left, which of sparse rows says more than their place around the middle of the box.
-        A column whose box does not hold 0 is moved to its middle.
-
-        Args:
-            low: (p,), declared.
-            high: (p,), declared.
-            intercept_scale: c > 0.
-        """
-        inside = (low <= 0) & (high >= 0)
-        center = np.where(inside, 0.0, low / 2 + high / 2)
+        stays = (low <= 0) & (high >= 0) if sparse else not intercept_scale
+        center = np.where(stays, 0.0, low / 2 + high / 2)
         scale = np.maximum(np.abs(low - center), np.abs(high - center))
-        radius = math.sqrt(int((scale > 0).sum())) / _SPARSE or 1.0
+        # A constant column is divided by infinity: it says nothing, and its coefficient is 0.
+        radius = math.sqrt(int((scale > 0).sum())) / (_SPARSE if sparse else 1.0) or 1.0
         norm = largest_norm(low, high, len(low))
         return cls(low, high, norm, intercept_scale, center, radius, np.where(scale > 0, scale, math.inf))
 

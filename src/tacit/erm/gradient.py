@@ -81,7 +81,7 @@ class Shape:
         return "gradient" if self.mu and self.signal >= _GRADIENT[self.kind] else "objective"
 
     def sparse(self) -> GradientDescent:
-        """Steps for more classes and few records for each column (`Design.of_directions`); the rate grows with n mu."""
+        """Steps for more classes and few records for each column, by sparse designs; the rate grows with n mu."""
         return GradientDescent(step_scale=min(_SPARSE_RATE, max(_LEAST_RATE, self.records * self.mu / 1000)))
 
     def additive(self, loss: Loss, largest: float) -> GradientDescent:

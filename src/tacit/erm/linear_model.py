@@ -123,8 +123,7 @@ class PrivateModel(PrivateEstimator, ABC):
         if self.data_bounds is not None:
             low, high = column_bounds(self.data_bounds, columns)
             if given is None:
-                of_box = Design.of_directions if self._sparse and constant else Design.of_box
-                return of_box(low, high, constant)
+                return Design.of_box(low, high, constant, sparse=self._sparse and constant > 0)
             if constant:
                 return Design(low, high, given, constant, *smallest_ball(low, high, given, columns))
             return Design(low, high, given, constant)
