@@ -38,6 +38,41 @@ def test_every_fact_is_stated_and_none_is_assumed():
     assert result.ledger.facts["model_rows"].how is How.ENFORCED
 
 
+@pytest.mark.parametrize(
+    "factor",
+    [
+        lambda out: 2 if len(out) > 39 else 1,  # The largest batch has 39, and could have had one record more.
+        lambda out: torch.rand(len(out)).sum(),
+        lambda out: torch.randint(0, len(out), (1,)).sum(),
+    ],
+)
+@pytest.mark.parametrize("place", ["loss", "model"])
+def test_what_follows_the_number_of_records_drawn_is_no_construction(factor, place):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = small_model()
+
+        def forward(self, x):
+            return self.inner(x) * (factor(x) if place == "model" else 1)
+
+    def loss(outputs, targets):
+        return cross_entropy(outputs, targets) * (factor(outputs) if place == "loss" else 1)
+
+    found = run(model=Scaled(), loss=loss, batch_size=30, steps=40, stream=SeededStream(2), engine="eager")
+    fact = found.ledger.facts["numbers_read"]
+    assert fact.how is How.ASSUMED
+    assert "follows the number of records drawn" in fact.says
+    assert "test_fit_facts.py:" in fact.says
+
+
+def test_draws_of_each_record_and_sizes_leave_the_word():
+    def loss(outputs, targets):
+        return cross_entropy(outputs.view(len(outputs), -1), targets) * torch.rand(outputs.shape[0])
+
+    assert run(loss=loss, steps=20).ledger.standing is Standing.PROVEN
+
+
 def test_a_seeded_run_is_claimed():
     result = run(stream=SeededStream(1))
     assert "randomness" in assumed(result)

@@ -332,16 +332,27 @@ def test_a_number_read_is_named_by_line_unless_declared():
         (lambda step, size: 0.01 * size, Standing.CONDITIONAL),
         (lambda step, size: 0.1 / max(size, 1) ** 0.5, Standing.CONDITIONAL),
         (lambda step, size: 0.1 if size > 20 else 0.01, Standing.CONDITIONAL),
+        (lambda step, size: 0.1 * (1 + size % 2), Standing.CONDITIONAL),
         (lambda step, size: 0.1 * 0.97**step, Standing.PROVEN),
         (lambda step, size: 0.1 if step < 15 else 0.01, Standing.PROVEN),
         (lambda step, size: 0.1 * (1 + step % 2), Standing.PROVEN),
     ],
 )
 def test_a_learning_rate_in_the_order_of_batch_sizes_takes_the_word_away(rate, standing):
-    sizes = np.random.default_rng(3).poisson(20, 40)
+    sizes = np.random.default_rng(3).poisson(20, 60)
     rates = NumbersBySize()
     found = [rates.follow(rate(step, int(size)), int(size)) for step, size in enumerate(sizes)]
     assert any(found) == (standing is Standing.CONDITIONAL)
+
+
+@pytest.mark.parametrize("schedule", [lambda seen: 1 - seen, lambda seen: 1 / (1 + 9 * seen), lambda seen: seen**2])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_schedule_by_records_seen_is_told_from_one_by_steps(schedule, own):
+    sizes = np.random.default_rng(3).poisson(20, 200)
+    done = np.cumsum(sizes) / 4000 if own else np.arange(200) / 200
+    rates = NumbersBySize()
+    found = [rates.follow(float(schedule(part)), int(size)) for part, size in zip(done, sizes, strict=True)]
+    assert any(found) == own
 
 
 def test_few_schedules_of_two_rates_are_taken_for_numbers_that_follow_sizes():

@@ -16,10 +16,11 @@ from weakref import ref
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from tacit.errors import MixesRecords, NoRecordRule, UnsupportedModel
-from tacit.gradients.inputs import Inputs, Loss, losses_of, map_tensors, outputs_of, rows, tensors
+from tacit.gradients.inputs import Inputs, Loss, form_of, losses_of, map_tensors, outputs_of, rows, tensors
 from tacit.gradients.module_state import (
     State,
     changed_names,
@@ -32,6 +33,7 @@ from tacit.gradients.module_state import (
 )
 from tacit.gradients.neighbours import ProbedBatch, check_neighbours, kept_state
 from tacit.gradients.rounding import precise_products
+from tacit.verification.programs import Step, difference
 from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import Records
 from tacit.verification.recordwise import check_gradients, check_outputs, observed
@@ -108,6 +110,7 @@ class ModelProbe:
     public: list[Tensor] = field(default_factory=list)
     earlier: ModelProbe | None = None
     _alive: Callable[[Tensor], bool] | None = None
+    _found: dict[object, Tensor | None] = field(default_factory=dict)
 
     @property
     def known(self) -> Known:
@@ -153,6 +156,60 @@ class ModelProbe:
         self.times += 1
         return True
 
+    def follows_size(
+        self, inputs: Inputs, targets: Tensor | None, loss: Loss | None, sizes: Iterable[int], *, whole: bool
+    ) -> str:
+        """The line at which passes over `sizes` records are other programs than one over a few; empty if none is.
+
+        Args:
+            inputs: of a batch, whose rows are repeated.
+            targets: of `loss`.
+            loss: `loss(outputs, targets)`, typed with the model if given.
+            sizes: numbers of records.
+            whole: whether the model's code may read sizes; otherwise the loss alone is typed where that is possible.
+
+        Raises:
+            UnsupportedModel: at one of the sizes a row's output or gradient follows other rows.
+        """
+        chosen = _finite_rows(inputs if targets is None else (*tensors(inputs), targets))[:_TYPED]
+        if not len(chosen):
+            return ""
+        given, labels = rows(inputs, chosen), None if targets is None else targets[chosen.to(targets.device)]
+        with restored_generators() as start, precise_products():
+            model, restore = (self.model, lambda: None)
+            if whole or loss is None or (outputs := self._outputs(given)) is None:
+                model, restore = copy_to_run(self.model)
+                without_frequencies(model)
+            else:
+                model, given = nn.Identity(), outputs
+            few, programs = min(len(chosen), len(tensors(given)[0])), dict[int, list[Step]]()
+            try:
+                # What a first pass makes and keeps is no part of the program.
+                for size in (few, few, *(size for size in sizes if size > 1 and size != few)):
+                    start()
+                    places = torch.arange(size) % few
+                    repeated = None if labels is None else labels[places.to(labels.device)]
+                    batch = rows(given, places), repeated, loss
+                    _, mode = _typed(model, batch, self.known, backward=_own_gradients())
+                    programs[size] = [] if mode is None else mode.program
+            finally:
+                restore()
+        found = (difference(programs[few], program, (few, size)) for size, program in programs.items())
+        return next((line for line in found if line is not None), "")
+
+    def _outputs(self, few: Inputs) -> Tensor | None:
+        """The outputs for a few rows, once for each form of records; None where they are no tensor."""
+        form = form_of(few)
+        if form not in self._found:
+            copied, restore = copy_to_run(self.model)
+            try:
+                with torch.no_grad():
+                    outputs = outputs_of(copied, few)
+            finally:
+                restore()
+            self._found = {form: outputs if isinstance(outputs, Tensor) else None}
+        return self._found[form]
+
     def _known_alive(self) -> Callable[[Tensor], bool] | None:
         """What was alive before the first pass of this probe, or of the earlier one."""
         return self._alive or (None if self.earlier is None else self.earlier._known_alive())
@@ -181,6 +238,11 @@ def _finite_rows(inputs: Inputs) -> Tensor:
             finite &= torch.isfinite(value.detach()).reshape(len(value), -1).all(1).cpu()
     places = finite.nonzero().flatten()[:_ROWS]
     return places if len(places) >= _LEAST or not len(places) else places.repeat(-(-_LEAST // len(places)))
+
+
+def _own_gradients() -> bool:
+    """Whether a class of the user's says how gradients are computed, which may read sizes too."""
+    return not all(each.__module__.startswith(("torch.", "tacit.")) for each in Function.__subclasses__())
 
 
 def tensors_alive() -> Callable[[Tensor], bool]:
@@ -237,11 +299,16 @@ def check_records(
 
 
 def _typed(
-    model: nn.Module, given: tuple[Inputs, Tensor | None, Loss | None], known: Known, earlier: RecordMode | None = None
+    model: nn.Module,
+    given: tuple[Inputs, Tensor | None, Loss | None],
+    known: Known,
+    earlier: RecordMode | None = None,
+    *,
+    backward: bool = True,
 ) -> tuple[RecordCheck, RecordMode | None]:
     """One typed pass, and the mode that typed it; None where it was not typed to its end."""
     try:
-        mode, of_model, branches = _pass(model, given, known, earlier)
+        mode, of_model, branches = _pass(model, given, known, earlier, backward)
     except NoRecordRule as error:
         return RecordCheck(0, (("model_rows", f"{error} Or declare it: facts.declare('model_rows', 'why')"),)), None
     except MixesRecords:
@@ -254,7 +321,11 @@ def _typed(
 
 
 def _pass(
-    model: nn.Module, given: tuple[Inputs, Tensor | None, Loss | None], known: Known, earlier: RecordMode | None
+    model: nn.Module,
+    given: tuple[Inputs, Tensor | None, Loss | None],
+    known: Known,
+    earlier: RecordMode | None,
+    backward: bool,
 ) -> tuple[RecordMode, frozenset[str], bool]:
     """The mode after a typed pass, the lines at which the model met unknown tensors, and whether draws chose a way."""
     inputs, targets, loss = given
@@ -272,13 +343,15 @@ def _pass(
             mode.attributes.add(value.untyped_storage()._cdata)
     for value in values:
         mode.records(value, Records(0))
-    with observed(mode), torch.enable_grad():
+    with observed(mode), torch.set_grad_enabled(backward):
         outputs: Any = outputs_of(model, fresh)
         of_model = frozenset(mode.foreign)
         if loss is not None and labels is not None:
             outputs = losses_of(loss, outputs, labels)
         # Without the loss, a mean among the outputs may be there as long as no loss uses it.
-        check_gradients(mode, check_outputs(mode, outputs, unused=loss is None))
+        found = check_outputs(mode, outputs, unused=loss is None)
+        if backward:
+            check_gradients(mode, found)
     return mode, of_model, mode.branches or draws != draws_of_python()
 
 

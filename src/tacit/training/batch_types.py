@@ -19,6 +19,7 @@ from tacit.errors import InvalidInput, NoRecordRule
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.trace import EARLIER, Node, Trace, TracedTensor, plain
 from tacit.verification.calls import flat
+from tacit.verification.programs import Step, difference
 from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import PUBLIC, Public, Records, WholeBatch
 from tacit.verification.recordwise import observed
@@ -27,8 +28,13 @@ _TOLERANCE = 1e-6  # rounding of one value between two runs of the same operatio
 _HALF_TOLERANCE = 5e-2  # the same in half precision
 
 
-def input_doubt(trace: Trace, value: TracedTensor) -> str:
+def input_doubt(trace: Trace, value: TracedTensor, seen: SeenPrograms) -> str:
     """What the record types leave open of `value`, an input of the model; "" where each row follows its own record.
+
+    Args:
+        trace: of the batch.
+        value: the input.
+        seen: programs of batches before.
 
     Raises:
         MixesRecords: an operation mixes the records.
@@ -41,16 +47,17 @@ def input_doubt(trace: Trace, value: TracedTensor) -> str:
         again.check(found, _INPUT)
         return found
 
-    return _doubt(_Again(trace), made, plain(value), _INPUT)
+    return _doubt(_Again(trace), made, plain(value), _INPUT, seen)
 
 
-def loss_doubt(loss: PrivateOutputs, found: Tensor, scale: int) -> str:
+def loss_doubt(loss: PrivateOutputs, found: Tensor, scale: int, seen: SeenPrograms) -> str:
     """What the record types leave open of a loss; "" where its gradient for each record follows that record.
 
     Args:
         loss: what `backward` was called on.
         found: gradients of `loss` in the outputs, shape of the outputs.
         scale: what `found` was multiplied by.
+        seen: programs of batches before.
 
     Raises:
         MixesRecords: an operation of the loss or of its gradient mixes the records.
@@ -71,7 +78,7 @@ def loss_doubt(loss: PrivateOutputs, found: Tensor, scale: int) -> str:
         again.check(gradient, _LOSS)
         return gradient * scale
 
-    return _doubt(_Again(trace, undone=scale > 1), made, found, _LOSS)
+    return _doubt(_Again(trace, undone=scale > 1), made, found, _LOSS, seen)
 
 
 class _Again:
@@ -126,7 +133,7 @@ class _Again:
                 self.mode.storages.assign(value, Public(frozenset(range(value.dim()))), "", "")
 
 
-def _doubt(again: _Again, made: Callable[[_Again], Tensor], before: Tensor, sentence: str) -> str:
+def _doubt(again: _Again, made: Callable[[_Again], Tensor], before: Tensor, sentence: str, seen: SeenPrograms) -> str:
     """Make a value once more, and require the one `before`, of the loop's own run."""
     mode = again.mode
     try:
@@ -141,6 +148,7 @@ def _doubt(again: _Again, made: Callable[[_Again], Tensor], before: Tensor, sent
         return f"its operations do not run again ({type(error).__name__})."
     if found.shape != before.shape or not is_near(found, before, _TOLERANCE):
         raise InvalidInput(sentence)
+    seen.look(sentence, again.trace, mode)
     lines = () if mode is None else mode.foreign
     return "".join(f"{line} uses a tensor that is neither of this batch nor declared. " for line in lines).rstrip()
 
@@ -180,12 +188,14 @@ def course_of(trace: Trace) -> tuple[Hashable, ...]:
     return tuple(node.function for node in trace.nodes if node is not None)
 
 
-# Operations whose values follow whole numbers that they are given; elsewhere these are sizes and axes.
-_MAKING = frozenset((torch.tensor, torch.randperm))
-_ARITHMETIC = frozenset(
-    {torch.mul, torch.div, torch.pow, Tensor.mul, Tensor.div, Tensor.pow}
-    | {Tensor.__mul__, Tensor.__rmul__, Tensor.__truediv__, Tensor.__pow__}
+# Operations to which whole numbers tell a size or places; programs at two sizes show what these follow.
+_SIZED = frozenset(
+    (
+        *("view", "reshape", "expand", "repeat", "tile", "split", "chunk", "narrow", "unflatten", "__getitem__"),
+        *("rand", "randn", "new_zeros", "new_ones", "new_empty", "broadcast_to", "as_strided"),
+    )
 )
+_ARITHMETIC = frozenset(("mul", "div", "pow", "__mul__", "__rmul__", "__truediv__", "__pow__"))
 
 
 def numbers_of(trace: Trace) -> Iterator[tuple[Hashable, str, float]]:
@@ -196,20 +206,46 @@ def numbers_of(trace: Trace) -> Iterator[tuple[Hashable, str, float]]:
     for place, node in enumerate(trace.nodes):
         if node is None:
             continue
-        makes, counts = node.function in _MAKING, node.function in _ARITHMETIC
+        name = getattr(node.function, "__name__", "")
         for order, value in enumerate(flat((node.args, node.kwargs))):
-            if type(value) is float or (type(value) is int and (makes or (counts and value != trace.size))):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if isinstance(value, float) or not (name in _SIZED or (name in _ARITHMETIC and value == trace.size)):
                 yield (node.function, place, order), f"a number at {node.line}", float(value)
 
 
-_BY_CHANCE = math.log(1e-5)  # of a schedule to be in the order of the sizes, below which it is not taken for one
+class SeenPrograms:
+    """Programs of a loop's batches, operation by operation: one for each course, whatever the number of records.
+
+    Attributes:
+        lines: the user's lines at which that number was more than a size, not yet told.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[Hashable, tuple[Hashable, int, list[Step]]] = {}
+        self.lines: list[str] = []
+
+    def look(self, what: Hashable, trace: Trace, mode: RecordMode | None) -> None:
+        """Compare the program that `mode` typed with the first of its course, and numbers where those are equal."""
+        if mode is None:
+            return
+        key, signature = (what, mode.undone, course_of(trace)), trace.signature()
+        said, size, program = self._first.setdefault(key, (signature, mode.count, mode.program))
+        line = difference(program, mode.program, (size, mode.count), numbers=said == signature, mean=mode.undone)
+        if line is not None:
+            self.lines.append(line)
+
+
+_BY_CHANCE = math.log(1e-5)  # of a schedule to follow the sizes, below which it is not taken for one
 
 
 class NumbersBySize:
     """Numbers that a loop gives from step to step beside the sizes of its batches: nothing else shows `len(x)` in them.
 
-    Sizes do not know a schedule, so n numbers of which n_i are alike are in their order, rising or falling, with a
-    probability of at most 2 prod n_i! / n!.
+    Sizes do not know a schedule. So n numbers of which n_i are alike are in their order, rising or falling, with a
+    probability of at most 2 prod n_i! / n!; a size that comes again meets the number of before with the share that this
+    number has; and of k changes a share s more than half is larger where the batch is with one of at most
+    4 exp(-6/5 k (s - 1/2)^2), as neighbours in the order of random sizes are dependent.
 
     Example:
         >>> numbers = NumbersBySize()
@@ -220,16 +256,37 @@ class NumbersBySize:
     def __init__(self) -> None:
         self._numbers: dict[int, float] = {}
         self._counts = Counter[float]()
-        self._log_chance, self._apart = math.log(2), False
+        self._of_order, self._of_repeats = math.log(2), 0.0
+        self._ordered = self._repeated = True
+        self._last: tuple[float, float, int, int] | None = None
+        self._changes, self._larger = 0, [0, 0]
 
     def follow(self, number: float, size: int) -> bool:
-        """Whether `number`, at a batch of `size`, and those before it are in the order of the sizes, not by chance."""
-        if self._apart:
-            return False
-        known = self._numbers.setdefault(size, number)
+        """Whether `number`, at a batch of `size`, and those before it follow the sizes, not by chance."""
+        again, known = size in self._numbers, self._numbers.setdefault(size, number)
         self._counts[number] += 1
-        self._log_chance += math.log(self._counts[number] / self._counts.total())
-        if len(self._counts) > 1:
+        share = math.log(self._counts[number] / self._counts.total())
+        self._of_order += share
+        self._of_repeats += share if again else 0.0
+        self._repeated = self._repeated and known == number
+        if self._ordered and len(self._counts) > 1:
             numbers = [each for _, each in sorted(self._numbers.items())]
-            self._apart = known != number or numbers not in (sorted(numbers), sorted(numbers, reverse=True))
-        return not self._apart and self._log_chance < _BY_CHANCE
+            self._ordered = known == number and numbers in (sorted(numbers), sorted(numbers, reverse=True))
+        ordered = self._ordered and self._of_order < _BY_CHANCE
+        return ordered or (self._repeated and self._of_repeats < _BY_CHANCE) or self._grows(number, size)
+
+    def _grows(self, number: float, size: int) -> bool:
+        """Whether changes of the number are the larger, the larger this batch was, or the one before it."""
+        before, self._last = self._last, (number, 0.0, size, size)
+        if before is None:
+            return False
+        last, change, earlier, first = before
+        now = abs(number - last)
+        self._last = number, now, size, earlier
+        if not now or not change or now == change:
+            return False
+        self._changes += 1
+        self._larger[0] += (now > change) == (size > earlier)
+        self._larger[1] += (now > change) == (earlier > first)
+        excess = max(max(self._larger) / self._changes - 0.5, 0.0)
+        return math.log(4) - 1.2 * self._changes * excess**2 < _BY_CHANCE

@@ -206,7 +206,7 @@ class CompiledSum:
     def _physical_batch(self, inputs: Inputs, targets: Tensor, drawn: int) -> Tensor | None:
         """Clipped sum of one physical batch of a logical batch of `drawn` records."""
         count = len(targets)
-        size = self._size(count)
+        size = self.size(count)
         if size > count:
             index = torch.arange(size, device=targets.device)
             index[count:] = 0
@@ -218,7 +218,7 @@ class CompiledSum:
             total, in_range = graph(*arguments)
         return total if in_range else None
 
-    def _size(self, count: int) -> int:
+    def size(self, count: int) -> int:
         """The size to which a batch of `count` records is filled up."""
         return -(-count // self._multiple) * self._multiple
 

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
 
 from tacit import check
 from tacit.accounting import Facts, How, Ledger
 from tacit.errors import UnsupportedModel
-from tacit.gradients.inputs import Inputs, Loss
+from tacit.gradients.inputs import Inputs
 from tacit.gradients.model_probe import TYPED, ModelProbe
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback
 from tacit.training.captured import captured_data
 from tacit.training.guarded_data import MADE_OF_OWN
 from tacit.training.optimizers import update_doubt
+from tacit.training.private_step import PrivateUpdate
 from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard
 from tacit.verification.records import MEND, repeated_records
 
@@ -35,12 +35,10 @@ class FitChecks:
     """Checks of one run of `fit`, which write its facts into the ledger.
 
     Args:
+        update: of the run, whose model is in train mode.
         ledger: of the run, begun.
-        model: in train mode.
-        loss: one value per record.
         data: what the caller gave as inputs and targets.
         public: name -> tensor, array or module that `loss` reads and that does not follow the private records.
-        optimizer: that of the run.
         doubt: why it is not known that each record is made of its own entries.
         augment: what makes copies of records in the model's call; None for nothing.
 
@@ -50,19 +48,17 @@ class FitChecks:
 
     def __init__(
         self,
+        update: PrivateUpdate,
         ledger: Ledger,
-        model: nn.Module,
-        loss: Loss,
         data: tuple[Any, Any],
         public: Mapping[str, object] | None,
-        optimizer: Optimizer,
         doubt: str = "",
         augment: object = None,
     ):
-        self._ledger, self._model, self._loss, self._data = ledger, model, loss, data
-        self.probe, self._optimizer = ModelProbe(model), optimizer
-        self._guard, self._untyped = StateGuard(model), False
-        self._programs = ProgramGuard(self.probe, self._guard, loss, augment)
+        self._ledger, self._model, self._loss, self._data = ledger, update.model, update.loss, data
+        self.probe, self._optimizer = ModelProbe(update.model), update.optimizer
+        self._guard, self._untyped = StateGuard(update.model), False
+        self._programs = ProgramGuard(self.probe, self._guard, update.loss, augment, sizes=update.sizes)
         for name, says in _ENFORCED.items():
             self.facts.note(name, How.ENFORCED, says)
         for name in ("model_rows", "model_state", "loss_rows"):

@@ -24,17 +24,16 @@ from tacit.gradients.inputs import Inputs, weights_written
 from tacit.gradients.model_probe import TYPED
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
-from tacit.training.batch_types import NumbersBySize, course_of, input_doubt, loss_doubt, numbers_of
+from tacit.training.batch_types import NumbersBySize, SeenPrograms, course_of, input_doubt, loss_doubt, numbers_of
 from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
 from tacit.training.ranks import note_processes
-from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard, elsewhere
+from tacit.training.state_guard import BY_SIZE, COMPARED, ProgramGuard, StateGuard, elsewhere
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed, plain, refer
 
 _SIZES = 2  # different numbers of records at which a loss is computed again: by one nothing shows that follows it
 _SIGNATURES = 1000  # remembered traces; a loop whose numbers change at every step has no use for more
-BY_SIZE = "follows the number of records drawn, which is private: let it follow the step, or nothing"
 _FAILED = "a check of the loop failed after private steps"
 
 
@@ -68,7 +67,8 @@ class LoopChecks:
         self.reads = Reads(told=self._tell_read)
         self._public: dict[int, tuple[Tensor, int]] = {}
         self._signatures: dict[Hashable, set[int]] = {}
-        self._typed: set[Hashable] = set()
+        self._typed: dict[Hashable, set[int]] = {}
+        self._seen = SeenPrograms()
         self._settings, self._rates = settings_of(self.optimizer), NumbersBySize()
         self._numbers: dict[Hashable, NumbersBySize] = {}
         self._courses: dict[Hashable, int] = {}
@@ -215,10 +215,10 @@ class LoopChecks:
             )
         for value in derived:
             self._note_unknown("rows", trace, value)
-        if derived and self._is_new(("inputs", *trace.signature(False)), trace):
+        if derived and self._is_due(self._typed, ("inputs", *trace.signature(False)), trace):
             with self.marking():
                 for value in derived:
-                    self._doubt("rows", input_doubt(trace, value))
+                    self._doubt("rows", input_doubt(trace, value, self._seen))
 
     def check_loss(
         self,
@@ -238,9 +238,9 @@ class LoopChecks:
         if not trace.size:
             return
         self._look_at_numbers(trace)
-        if self._is_new(("loss", scale > 1, *trace.signature(False)), trace):
+        if self._is_due(self._typed, ("loss", scale > 1, *trace.signature(False)), trace):
             with self.marking():
-                self._doubt("loss_rows", loss_doubt(loss, found, scale))
+                self._doubt("loss_rows", loss_doubt(loss, found, scale, self._seen))
         self.facts.note("loss_rows", How.ENFORCED, TYPED)
 
     def _look_at_numbers(self, trace: Trace) -> None:
@@ -263,28 +263,24 @@ class LoopChecks:
             )
 
     def _doubt(self, fact: str, says: str) -> None:
+        while self._seen.lines:
+            self.facts.missing("numbers_read", f"{self._seen.lines.pop()} {BY_SIZE}")
         if says:
             self.facts.missing(fact, f'{says} Or declare it: private.declare({fact!r}, "why")')
 
     def due(self, trace: Trace) -> bool:
         """Whether a loss is to be computed again from one record alone, by which its scale shows."""
-        if len(self._signatures) >= _SIGNATURES:
-            self._signatures.clear()
-        sizes = self._signatures.setdefault(trace.signature(), set())
+        return self._is_due(self._signatures, trace.signature(), trace)
+
+    def _is_due(self, seen: dict[Hashable, set[int]], signature: Hashable, trace: Trace) -> bool:
+        """Whether these operations were not looked at with two numbers of records, of which one could show a mixing."""
+        if len(seen) >= _SIGNATURES:
+            seen.clear()
+        sizes = seen.setdefault(signature, set())
         if trace.size in sizes or len(sizes) == _SIZES:
             return False
         if trace.size > 1:
             sizes.add(trace.size)
-        return True
-
-    def _is_new(self, signature: Hashable, trace: Trace) -> bool:
-        """Whether these operations were not typed before on a batch that could show a mixing."""
-        if signature in self._typed:
-            return False
-        if len(self._typed) >= _SIGNATURES:
-            self._typed.clear()
-        if trace.size > 1:
-            self._typed.add(signature)
         return True
 
     def check_loaded(self, before: Mapping[str, Any], after: Mapping[str, Any], training: bool) -> None:

@@ -146,6 +146,9 @@ class PrivateUpdate:
         InvalidInput: `max_physical_batch_size` is "auto" with another engine than the eager one.
 
     Attributes:
+        model: that is trained.
+        optimizer: of the model.
+        loss: one value per record.
         clip: the clip of the next step.
         full_precision: whether the model computes in the precision of its parameters, so that its sums can be compared.
         engine: that of the next step, "eager", "recorded" or "compiled".
@@ -165,7 +168,7 @@ class PrivateUpdate:
         correlation: Correlation | None = None,
     ):
         check_optimizer(model, optimizer)
-        self._model, self._optimizer, self._loss, self.stream = model, optimizer, loss, stream
+        self.model, self.optimizer, self.loss, self.stream = model, optimizer, loss, stream
         self._noisy_mean = NoisyMean(stream, correlation=correlation)
         self._expected = expected_batch_size
         self._clipped = ClippedSum(
@@ -206,10 +209,17 @@ class PrivateUpdate:
     def clip(self, clip: Clip) -> None:
         self._clipped.clip = clip
 
+    def sizes(self, records: int) -> set[int]:
+        """With how many records the model and the loss run for a batch of `records`."""
+        most = self._max_physical_batch_size
+        most = most if isinstance(most, int) else max(records, 1)
+        parts = {min(most, records - start) for start in range(0, records, most)}
+        return parts if self._compiled is None else set(map(self._compiled.size, parts))
+
     def check_first_batch(self, inputs: Inputs, targets: Tensor) -> None:
         """Run `first_batch_check` once; call it before the step to run it in another precision than the step's."""
         if batch_size(inputs, targets) and not self._checked:
-            first_batch_check(self._clipped, self._loss, inputs, targets)
+            first_batch_check(self._clipped, self.loss, inputs, targets)
             give_back_free_memory()
             self._checked = True
 
@@ -228,7 +238,7 @@ class PrivateUpdate:
         from tacit.training.compile import CompiledSum
         from tacit.training.engine_choice import program_stands, recorded_where_faster
 
-        clipped, loss, expected = self._clipped, self._loss, self._expected
+        clipped, loss, expected = self._clipped, self.loss, self._expected
         stands = program_stands(clipped, loss, clipped.is_fixed(loss, inputs, targets))
         if stands is None:
             return
@@ -264,7 +274,7 @@ class PrivateUpdate:
             unit_ids: privacy unit of every record; None where every record is a unit of its own.
             monitor: of a run with a ledger.
         """
-        check_mode(self._model)
+        check_mode(self.model)
         first = not self._checked
         self.check_first_batch(inputs, targets)
         clip = self._clipped.clip
@@ -275,10 +285,10 @@ class PrivateUpdate:
         if self._compiled is not None and unit_ids is None:
             total = self._compiled(inputs, targets)
         if total is None:
-            total, norms = self._clipped(self._loss, inputs, targets, unit_ids)
+            total, norms = self._clipped(self.loss, inputs, targets, unit_ids)
         if monitor is not None:
             if monitor.due and self.full_precision:
-                monitor.compare_sum(self._clipped, PhysicalBatch(self._loss, inputs, targets), total, clip)
+                monitor.compare_sum(self._clipped, PhysicalBatch(self.loss, inputs, targets), total, clip)
             monitor.summed(clip, total, len(norms))
         released = self._noisy_mean(clip, total, norms, noise_multiplier, self._expected)
         if monitor is not None:
@@ -299,14 +309,14 @@ class PrivateUpdate:
             unit_ids: as in a call.
             drawn: number of records of the logical batch.
         """
-        check_mode(self._model)
+        check_mode(self.model)
         self.check_first_batch(inputs, targets)
-        return self._clipped(self._loss, inputs, targets, unit_ids, drawn=drawn)
+        return self._clipped(self.loss, inputs, targets, unit_ids, drawn=drawn)
 
     def apply(self, released: Release) -> None:
         """Let the optimizer step on what was released; its clip is that of the next step."""
         self._clipped.clip = released.clip
-        apply_release(self._clipped.trainable, self._optimizer, released)
+        apply_release(self._clipped.trainable, self.optimizer, released)
 
 
 def apply_release(trainable: dict[str, nn.Parameter], optimizer: Optimizer, released: Release) -> None:

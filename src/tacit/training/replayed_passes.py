@@ -69,7 +69,7 @@ class ReplayedPasses(CompiledSum):
     def _begun(self, inputs: Inputs, drawn: int) -> tuple[Tensor, Passes]:
         """Outputs of the forward pass, and what makes the clipped sum of their gradients."""
         count = len(tensors(inputs)[0])
-        size, like = self._size(count), self._like.outputs
+        size, like = self.size(count), self._like.outputs
         if size > count:
             inputs = rows(inputs, self._constant(("index", size, count), lambda: _filled(size, count)))
         cotangents = self._constant(("cotangents", size), lambda: like.new_zeros(size, *like.shape[1:]))

@@ -11,8 +11,8 @@ the model probe can tell whether it follows the records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from torch import (
 )
 
 from tacit.errors import TrainingMisuse
-from tacit.gradients.inputs import Inputs, Loss, form_of
+from tacit.gradients.inputs import Inputs, Loss, form_of, tensors
 from tacit.gradients.model_probe import ModelProbe, program_of
 from tacit.gradients.module_state import same
 from tacit.training.captured import ReachedState, is_of_user, methods_of, undecided
@@ -183,6 +183,8 @@ class StateGuard:
 
 _TYPED_PASSES = 3  # at the start of a run: its records may take different ways through one program
 _FORMS = 1000  # remembered shapes of a record
+_KNOWN = ("torch.", "tacit.")  # code that reads a number of records for sizes alone
+BY_SIZE = "follows the number of records drawn, which is private: let it follow the step, or nothing"
 
 
 class ProgramGuard:
@@ -192,10 +194,13 @@ class ProgramGuard:
     the first change on, where a global or closure did that the model's code, the loss or another function reads. Draws
     that decide, counters, clocks and iterators may change it at every pass: then every pass is typed as it runs.
 
+    Where code of the user's runs, the pass must be one program whether a record is more or less in the batch.
+
     Args:
         probe: of the model.
         guard: of its state.
         functions: what else runs in a pass.
+        sizes: with how many records a batch of so many goes through the model; as a whole by default.
 
     Attributes:
         steady: whether the last pass was the program of the one before.
@@ -203,13 +208,23 @@ class ProgramGuard:
 
     steady = False
 
-    def __init__(self, probe: ModelProbe, guard: StateGuard, *functions: object):
+    def __init__(
+        self,
+        probe: ModelProbe,
+        guard: StateGuard,
+        *functions: object,
+        sizes: Callable[[int], Iterable[int]] = lambda records: (records,),
+    ):
         self._probe, self._guard, self._program = probe, guard, program_of(probe.model)
         kinds = {type(each) for each in probe.model.modules() if is_of_user(type(each))}
         methods = (each for kind in kinds for each in methods_of(kind))
         self._reached = ReachedState((*functions, *kinds, *methods))
         self._unsteady = undecided(probe.model, functions)
         self._forms = set[object]()
+        self._own = bool(kinds)
+        self._sizes, self._seen = sizes, set[int]()
+        foreign = (each for each in functions if each is not None)
+        self._alike = not kinds and all(str(getattr(each, "__module__", "")).startswith(_KNOWN) for each in foreign)
 
     def before_pass(
         self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None, *, changed: list[str]
@@ -235,11 +250,26 @@ class ProgramGuard:
         typed = not due or self._probe(inputs, targets, loss, thorough=anew or not self._probe.times)
         if self._unsteady or self._probe.unsteady:
             self._probe.observe(inputs, targets, loss)
+        elif typed and self._probe.typed.repeats and not self._alike:
+            self._look_at_sizes(inputs, targets, loss)
         if typed and len(self._forms) < _FORMS:
             self._forms.add(form)
         if changed:
             self._guard.forwarded()
         return typed
+
+    def _look_at_sizes(self, inputs: Inputs, targets: Tensor | None, loss: Loss | None) -> None:
+        """Compare the pass with those of batches of one record more, and of one less."""
+        count = len(tensors(inputs)[0])
+        near = {size for records in (count - 1, count, count + 1) for size in self._sizes(max(records, 0))}
+        if near <= self._seen:
+            return
+        line = self._probe.follows_size(inputs, targets, loss, near - self._seen, whole=self._own)
+        self._seen |= near
+        if line:
+            typed, doubt = self._probe.typed, ("numbers_read", f"{line} {BY_SIZE}")
+            self._probe.typed = replace(typed, doubts=(*typed.doubts, doubt))
+            self._alike = True  # One doubt is enough.
 
 
 def elsewhere(name: str) -> str:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 from tacit.errors import MixesRecords
 from tacit.verification import rules
 from tacit.verification.calls import Call, depends, flat, refuse, tensors_in
+from tacit.verification.programs import Step
 from tacit.verification.reads import (
     ANSWERS,
     CHECKS,
@@ -54,19 +54,9 @@ _RESHAPES = frozenset(("as_strided_", "t_", "transpose_", "squeeze_", "unsqueeze
 _VIEWS = frozenset(("_unsafe_view", "_reshape_alias", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"))
 _LITERALS = frozenset(("lift_fresh", "lift"))
 _OF_VALUES = ("tensor", "as_tensor", "asarray")
-_LITERAL_VALUES = 64  # of a tensor of the source whose values are a part of the program
 _MEMORY = frozenset(("set_", "resize_", "resize_as_", "_resize_output_"))
 
 _KEPT = "it uses a value that an earlier pass computed from its records, and that was kept"
-
-
-def _form(value: Any) -> Any:
-    return tuple(value.shape) if isinstance(value, Tensor) else value
-
-
-def _literal(value: Any) -> Any:
-    small = isinstance(value, Tensor) and value.numel() <= _LITERAL_VALUES
-    return value.tolist() if small else _form(value)
 
 
 class RecordMode(TorchDispatchMode):
@@ -81,7 +71,7 @@ class RecordMode(TorchDispatchMode):
         at: the user's line of an operation that runs again; empty where the user's code itself runs.
         storages: what every storage holds.
         operations: names of the operations on records' values, in order.
-        program: every operation with its arguments, tensors by their shape and literals by their values.
+        program: every operation with its arguments and what came of it.
         reads: user's line -> how often a number was read there.
         foreign: lines at which a tensor of unknown origin met a record's value.
         answering: whether a read of a library is under way that is answered.
@@ -98,7 +88,7 @@ class RecordMode(TorchDispatchMode):
         self.count, self.undone, self.storages = count, undone, Storages(count)
         self.at = ""
         self.operations: list[str] = []
-        self.program: list[str] = []
+        self.program: list[Step] = []
         self.reads: dict[str, int] = {}
         self.foreign: dict[str, int] = {}
         self.answering = self.of_array = False
@@ -182,11 +172,21 @@ class RecordMode(TorchDispatchMode):
             raise
 
     def _dispatch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        line = self._note_line()
-        call = Call(func, args, kwargs, self.kind, line, self.count)
+        call = Call(func, args, kwargs, self.kind, self._note_line(), self.count)
         call.undone = self.undone
         name = func._schema.name.partition("::")[2]
-        self.program.append(f"{func} {tree_map(_literal if name in _LITERALS else _form, (args, kwargs))}")
+        step = Step.of(call, name in _LITERALS)
+        self.program.append(step)
+        output = self._run(call, name, types, args, kwargs)
+        values = [value for value in (*call.tensors, *tensors_in(output)) if self.storages.find(value) is not None]
+        kinds = [self.storages.kind(value) for value in values]
+        of_one = next((kind.index for kind in kinds if isinstance(kind, OneRecord)), None)
+        step.ended(output, not any(map(depends, kinds)), self._any_in(self._random, values), of_one)
+        return output
+
+    def _run(self, call: Call, name: str, types: Any, args: Any, kwargs: Any) -> Any:
+        """Type a call and run it."""
+        func, line = call.function, call.line
         other = any(issubclass(kind, Tensor) and kind not in (Tensor, nn.Parameter) for kind in types)
         if other or any(value.layout != torch.strided for value in call.tensors):
             call.unknown("tensors of this class are not followed", "Use plain tensors")

@@ -42,8 +42,8 @@ def check_recordwise(function: Callable[..., Any], *records: Tensor) -> Recordwi
     """Type every operation of `function(*records)`, and of the gradient of what it returns, by its record rule.
 
     If it returns, entry i along the records' axis of every output, and its gradient, is a function of record i, of
-    public values and of draws of its own: each operation is one whose rule says so. Assumed are sizes, public values
-    and kernels that compute no row from another; see `docs/train.md`.
+    public values and of draws of its own: each operation is one whose rule says so. Assumed are public values,
+    kernels that compute no row from another, and that the program is one at every size; see `docs/train.md`.
 
     Args:
         function: a module or function, in the modes in which it trains.
