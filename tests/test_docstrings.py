@@ -31,6 +31,8 @@ ROOMS = (
 )
 MANY = 4  # From so many parameters on, names alone do not explain a function.
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+# Modules that need an optional package for their import.
+OPTIONAL = "tacit.integrations.pyro"
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -143,7 +145,7 @@ def modules_with_examples():
     found = {}
     for path in FILES:
         name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
-        if ">>> " in path.read_text(encoding="utf-8"):
+        if ">>> " in path.read_text(encoding="utf-8") and not name.startswith(OPTIONAL):
             found.setdefault(name.split(".")[1], []).append(name)
     return found
 

@@ -91,7 +91,12 @@ def _charged(name: str | None) -> Iterator[None]:
 
 
 def results_command(
-    store: Path = Path("results.sqlite"), *, sweep: str | None = None, export: Path | None = None, json: bool = False
+    store: Path = Path("results.sqlite"),
+    *,
+    sweep: str | None = None,
+    export: Path | None = None,
+    mlflow: str | None = None,
+    json: bool = False,
 ) -> None:
     """Show the stored results of sweeps.
 
@@ -99,6 +104,7 @@ def results_command(
         store: SQLite file of results.
         sweep: Show only this sweep.
         export: Write the results to FILE.csv or FILE.parquet.
+        mlflow: Log every result to this MLflow tracking URI.
         json: Print JSON.
     """
     from tacit import check
@@ -111,6 +117,10 @@ def results_command(
     results = opened.results(sweep)
     if export is not None:
         write(results, export)
+    if mlflow is not None:
+        from tacit.integrations.mlflow import log_results
+
+        log_results(results, mlflow)
     show(results, unfinished=opened.unfinished, json=json)
 
 

@@ -128,6 +128,7 @@ class LogJoint:
         log_prior: w -> log density of the prior, a scalar; N(0, prior_std^2 I) where it is not given.
         public: names of arrays, tensors and other objects that density and log_prior read besides their arguments and
             that hold nothing of the private data. What is read and not named leaves an inference at most claimed.
+        sources: the functions of the user that density and log_prior wrap, to be searched in their place.
 
     Example:
         >>> LogJoint(lambda w, x, y: -(x @ w - y).square(), parameters=3).size(features=2)
@@ -139,6 +140,7 @@ class LogJoint:
     predictor: Callable[[Tensor, Tensor], Tensor] | None = None
     log_prior: Callable[[Tensor], Tensor] | None = None
     public: tuple[str, ...] = ()
+    sources: tuple[Callable[..., object], ...] = ()
 
     def size(self, features: int) -> int:
         """Number of parameters for so many features."""
@@ -172,7 +174,8 @@ def check_captured(likelihood: Likelihood, records: tuple[Tensor, ...], ledger: 
     read: list[object] = [likelihood.log_likelihood]
     declared: tuple[str, ...] = ()
     if isinstance(likelihood, LogJoint):
-        read, declared = [likelihood.density, likelihood.log_prior], likelihood.public
+        read = [*(likelihood.sources or [likelihood.density, likelihood.log_prior])]
+        declared = likelihood.public
     found = {name: value for each in read for name, value in captured(each, _may_be_data).items()}
     own = [Memory(each) for each in records]
     for name, value in found.items():
