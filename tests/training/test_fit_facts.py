@@ -66,6 +66,24 @@ def test_what_follows_the_number_of_records_drawn_is_no_construction(factor, pla
     assert "test_fit_facts.py:" in fact.says
 
 
+@pytest.mark.parametrize(("rate", "how"), [("size", How.ASSUMED), ("step", How.ENFORCED)])
+def test_a_callback_that_sets_a_rate_by_the_size_of_the_last_batch_is_noticed(rate, how):
+    model, last = small_model(), {}
+    optimizer = plain_sgd(model)
+
+    class SetsRate(Callback):
+        def on_step(self, done, total):
+            optimizer.param_groups[0]["lr"] = 0.01 * (last["size"] if rate == "size" else 1 - done / total)
+
+    def loss(outputs, targets):
+        last["size"] = len(outputs)
+        return cross_entropy(outputs, targets)
+
+    settings = {"clip_norm": 1.0, "noise_multiplier": 1.0, "batch_size": 20, "steps": 100}
+    found = fit(model, *blobs(), loss=loss, optimizer=optimizer, callbacks=[SetsRate()], **settings)
+    assert found.ledger.facts["numbers_read"].how is how
+
+
 def test_draws_of_each_record_and_sizes_leave_the_word():
     def loss(outputs, targets):
         return cross_entropy(outputs.view(len(outputs), -1), targets) * torch.rand(outputs.shape[0])

@@ -16,7 +16,7 @@ from tacit.errors import InvalidInput, MixesRecords, TrainingMisuse, Unsupported
 from tacit.opacus import PrivacyEngine
 from tacit.standing import Standing
 from tacit.training import fit, make_private
-from tacit.training.batch_types import NumbersBySize
+from tacit.training.numbers_by_size import NumbersBySize
 from tests.gradients.modules import GOOD, WRONG, Net
 from tests.training.cases import cross_entropy as ce
 from tests.training.cases import flat
@@ -364,15 +364,45 @@ def test_few_schedules_of_two_rates_are_taken_for_numbers_that_follow_sizes():
     assert alarms == 0
 
 
-def test_a_learning_rate_that_follows_the_batch_is_conditional():
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [("lr", "the learning rate"), ("weight_decay", "weight_decay of the optimizer"), ("momentum", "momentum of the")],
+)
+@pytest.mark.parametrize("before", [True, False])
+def test_a_setting_that_follows_the_batch_is_conditional(setting, said, before):
     def scaled(p, a, b):
-        p.optimizer.param_groups[0]["lr"] = 0.01 * len(a)
-        return ce(p.model(a), b)
+        if before:
+            p.optimizer.param_groups[0][setting] = 0.01 * len(a)
+        loss = ce(p.model(a), b)
+        if not before:
+            after.append(len(a))
+            p.optimizer.param_groups[0][setting] = 0.01 * sum(after[-2:-1])
+        return loss
 
-    run = private()
+    run, after = private(), [20]
     epochs(run, scaled, 20)
     assert run.ledger.standing is Standing.CONDITIONAL
-    assert "the learning rate follows the number of records drawn" in run.facts["numbers_read"].says
+    assert said in run.facts["numbers_read"].says
+
+
+class CountsRecords(torch.nn.Module):
+    """Keeps the number of records that it has seen."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.inner, self.seen, self.count = Net(), 0, count
+
+    def forward(self, x):
+        self.seen += self.count(x)
+        return self.inner(x) * (1 + 1e-4 * self.seen)
+
+
+@pytest.mark.parametrize(("count", "standing"), [(len, Standing.CONDITIONAL), (lambda x: 1, Standing.PROVEN)])
+def test_a_model_may_count_steps_and_no_records(count, standing):
+    run = private(CountsRecords(count))
+    epochs(run, lambda p, a, b: ce(p.model(a), b), 2)
+    assert run.ledger.standing is standing
+    assert run.facts["model_state"].says.startswith("'seen' counts records") == (standing is Standing.CONDITIONAL)
 
 
 @pytest.mark.parametrize(

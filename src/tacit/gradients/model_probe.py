@@ -33,7 +33,7 @@ from tacit.gradients.module_state import (
 )
 from tacit.gradients.neighbours import ProbedBatch, check_neighbours, kept_state
 from tacit.gradients.rounding import precise_products
-from tacit.verification.programs import Step, difference
+from tacit.verification.programs import Step, difference, numbers_in
 from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import Records
 from tacit.verification.recordwise import check_gradients, check_outputs, observed
@@ -58,6 +58,7 @@ class RecordCheck:
         changed: names of state that the passes leave behind, which follows no record.
         counts: whether a number is among it.
         repeats: whether a second pass ran the same operations with the same numbers.
+        numbers: (number in words and its place, number) of all numbers that are no sizes.
     """
 
     operations: int = 0
@@ -66,6 +67,7 @@ class RecordCheck:
     changed: frozenset[str] = frozenset()
     counts: bool = False
     repeats: bool = False
+    numbers: tuple[tuple[tuple[str, int, str], float], ...] = ()
 
     @property
     def fixed(self) -> bool:
@@ -148,6 +150,9 @@ class ModelProbe:
             self.typed = check_records(self.model, few.inputs, few.targets, few.loss, self.known)
             self.cleared |= self.typed.changed
             self.counts = self.counts or self.typed.counts
+            if self.typed.counts and (name := self._counts_records(few.inputs)):
+                doubt = f"{name!r} counts records, whose number is private: count steps, or nothing"
+                self.typed = replace(self.typed, doubts=(*self.typed.doubts, ("model_state", doubt)))
             if thorough:
                 open_rows = any(fact == "model_rows" for fact, _ in self.typed.doubts)
                 alike = check_neighbours(self.model, batch, start, thorough=open_rows)
@@ -197,6 +202,19 @@ class ModelProbe:
         found = (difference(programs[few], program, (few, size)) for size, program in programs.items())
         return next((line for line in found if line is not None), "")
 
+    def _counts_records(self, few: Inputs) -> str:
+        """Name of a number that the model keeps and that changes otherwise in a pass over one record more."""
+        changes = list[dict[str, Any]]()
+        count = len(tensors(few)[0])
+        for size in (count, count + 1):
+            copied, restore = copy_to_run(self.model)
+            try:
+                outputs_of(copied, rows(few, torch.arange(size) % count))
+                changes.append({name: kept(value) for name, value in module_state(copied).items()})
+            finally:
+                restore()
+        return next((name for name in changed_names(*changes) if isinstance(changes[0].get(name), int | float)), "")
+
     def _outputs(self, few: Inputs) -> Tensor | None:
         """The outputs for a few rows, once for each form of records; None where they are no tensor."""
         form = form_of(few)
@@ -226,7 +244,8 @@ class ModelProbe:
         places = torch.arange(max(count, 2)) % count
         labels = None if targets is None else targets[places.to(targets.device)]
         with restored_generators():
-            self.typed = check_records(self.model, rows(inputs, places), labels, loss, self.known, again=False)
+            found = check_records(self.model, rows(inputs, places), labels, loss, self.known, again=False)
+            self.typed = replace(found, doubts=tuple(dict.fromkeys((*self.typed.doubts, *found.doubts))))
 
 
 def _finite_rows(inputs: Inputs) -> Tensor:
@@ -317,7 +336,9 @@ def _typed(
         # What runs in one mode only, or under a compiler of its own, fails here in many ways.
         says = f"the operations of a pass could not be typed ({type(error).__name__}); or declare it:"
         return RecordCheck(0, (("model_rows", f"{says} facts.declare('model_rows', 'why')"),)), None
-    return RecordCheck(len(mode.operations), tuple(_doubts(mode, of_model)), branches), mode
+    return RecordCheck(
+        len(mode.operations), tuple(_doubts(mode, of_model)), branches, numbers=numbers_in(mode.program)
+    ), mode
 
 
 def _pass(

@@ -7,8 +7,6 @@ and in every other that runs the same operations.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import nullcontext
 
@@ -16,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InvalidInput, NoRecordRule
+from tacit.training.numbers_by_size import Place
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.trace import EARLIER, Node, Trace, TracedTensor, plain
 from tacit.verification.calls import flat
@@ -198,8 +197,8 @@ _SIZED = frozenset(
 _ARITHMETIC = frozenset(("mul", "div", "pow", "__mul__", "__rmul__", "__truediv__", "__pow__"))
 
 
-def numbers_of(trace: Trace) -> Iterator[tuple[Hashable, str, float]]:
-    """(place, its name, number) of every number that makes or changes values.
+def numbers_of(trace: Trace) -> Iterator[tuple[Place, float]]:
+    """(place, number) of every number that makes or changes values.
 
     Arithmetic with the size of the batch itself is judged where the loss is computed again from fewer rows.
     """
@@ -211,7 +210,7 @@ def numbers_of(trace: Trace) -> Iterator[tuple[Hashable, str, float]]:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             if isinstance(value, float) or not (name in _SIZED or (name in _ARITHMETIC and value == trace.size)):
-                yield (node.function, place, order), f"a number at {node.line}", float(value)
+                yield (f"a number at {node.line}", node.function, place, order), float(value)
 
 
 class SeenPrograms:
@@ -234,59 +233,3 @@ class SeenPrograms:
         line = difference(program, mode.program, (size, mode.count), numbers=said == signature, mean=mode.undone)
         if line is not None:
             self.lines.append(line)
-
-
-_BY_CHANCE = math.log(1e-5)  # of a schedule to follow the sizes, below which it is not taken for one
-
-
-class NumbersBySize:
-    """Numbers that a loop gives from step to step beside the sizes of its batches: nothing else shows `len(x)` in them.
-
-    Sizes do not know a schedule. So n numbers of which n_i are alike are in their order, rising or falling, with a
-    probability of at most 2 prod n_i! / n!; a size that comes again meets the number of before with the share that this
-    number has; and of k changes a share s more than half is larger where the batch is with one of at most
-    4 exp(-6/5 k (s - 1/2)^2), as neighbours in the order of random sizes are dependent.
-
-    Example:
-        >>> numbers = NumbersBySize()
-        >>> [numbers.follow(0.1 * size, size) for size in (5, 9, 4, 7, 3, 8, 2, 6, 1)][-2:]
-        [False, True]
-    """
-
-    def __init__(self) -> None:
-        self._numbers: dict[int, float] = {}
-        self._counts = Counter[float]()
-        self._of_order, self._of_repeats = math.log(2), 0.0
-        self._ordered = self._repeated = True
-        self._last: tuple[float, float, int, int] | None = None
-        self._changes, self._larger = 0, [0, 0]
-
-    def follow(self, number: float, size: int) -> bool:
-        """Whether `number`, at a batch of `size`, and those before it follow the sizes, not by chance."""
-        again, known = size in self._numbers, self._numbers.setdefault(size, number)
-        self._counts[number] += 1
-        share = math.log(self._counts[number] / self._counts.total())
-        self._of_order += share
-        self._of_repeats += share if again else 0.0
-        self._repeated = self._repeated and known == number
-        if self._ordered and len(self._counts) > 1:
-            numbers = [each for _, each in sorted(self._numbers.items())]
-            self._ordered = known == number and numbers in (sorted(numbers), sorted(numbers, reverse=True))
-        ordered = self._ordered and self._of_order < _BY_CHANCE
-        return ordered or (self._repeated and self._of_repeats < _BY_CHANCE) or self._grows(number, size)
-
-    def _grows(self, number: float, size: int) -> bool:
-        """Whether changes of the number are the larger, the larger this batch was, or the one before it."""
-        before, self._last = self._last, (number, 0.0, size, size)
-        if before is None:
-            return False
-        last, change, earlier, first = before
-        now = abs(number - last)
-        self._last = number, now, size, earlier
-        if not now or not change or now == change:
-            return False
-        self._changes += 1
-        self._larger[0] += (now > change) == (size > earlier)
-        self._larger[1] += (now > change) == (earlier > first)
-        excess = max(max(self._larger) / self._changes - 0.5, 0.0)
-        return math.log(4) - 1.2 * self._changes * excess**2 < _BY_CHANCE

@@ -24,12 +24,13 @@ from tacit.gradients.inputs import Inputs, weights_written
 from tacit.gradients.model_probe import TYPED
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
-from tacit.training.batch_types import NumbersBySize, SeenPrograms, course_of, input_doubt, loss_doubt, numbers_of
+from tacit.training.batch_types import SeenPrograms, course_of, input_doubt, loss_doubt, numbers_of
+from tacit.training.numbers_by_size import BY_SIZE, Followed, settings_in
 from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
 from tacit.training.ranks import note_processes
-from tacit.training.state_guard import BY_SIZE, COMPARED, ProgramGuard, StateGuard, elsewhere
+from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard, elsewhere
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed, plain, refer
 
 _SIZES = 2  # different numbers of records at which a loss is computed again: by one nothing shows that follows it
@@ -69,8 +70,8 @@ class LoopChecks:
         self._signatures: dict[Hashable, set[int]] = {}
         self._typed: dict[Hashable, set[int]] = {}
         self._seen = SeenPrograms()
-        self._settings, self._rates = settings_of(self.optimizer), NumbersBySize()
-        self._numbers: dict[Hashable, NumbersBySize] = {}
+        self._settings, self._rates = settings_of(self.optimizer), Followed()
+        self._numbers = Followed()
         self._courses: dict[Hashable, int] = {}
         self._skipped, self._declaring = 0, False
         refuse_other_steps(optimizer)
@@ -245,13 +246,11 @@ class LoopChecks:
 
     def _look_at_numbers(self, trace: Trace) -> None:
         """Note numbers of a loss, and a choice between two courses of it, that follow the size of the batch."""
-        if max(len(self._numbers), len(self._courses)) >= _SIGNATURES:
-            self._numbers.clear()
+        if len(self._courses) >= _SIGNATURES:
             self._courses.clear()
         course = self._courses.setdefault(course_of(trace), len(self._courses))
-        for place, what, number in (("course", "what a loss computes", course), *numbers_of(trace)):
-            if self._numbers.setdefault(place, NumbersBySize()).follow(number, trace.size):
-                self.facts.missing("numbers_read", f"{what} {BY_SIZE}")
+        if what := self._numbers.follow(((("what a loss computes",), float(course)), *numbers_of(trace)), trace.size):
+            self.facts.missing("numbers_read", f"{what} {BY_SIZE}")
 
     def _note_unknown(self, fact: str, trace: Trace, value: TracedTensor) -> None:
         """Note lines that bring tensors of unknown origin into `value`."""
@@ -294,8 +293,8 @@ class LoopChecks:
     def before_step(self, size: int) -> None:
         """Check weights and settings again, before the release of a batch of `size` records."""
         self.guard.check_weights()
-        if self._rates.follow(float(self.optimizer.param_groups[0].get("lr", 0.0)), size):
-            self.facts.missing("numbers_read", f"the learning rate {BY_SIZE}")
+        if setting := self._rates.follow(settings_in(self.optimizer), size):
+            self.facts.missing("numbers_read", f"{setting} {BY_SIZE}")
         self.check_settings(
             "optimizer settings", settings_of(self.optimizer) != self._settings and not self._scheduled()
         )

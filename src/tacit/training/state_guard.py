@@ -27,6 +27,7 @@ from tacit.gradients.inputs import Inputs, Loss, form_of, tensors
 from tacit.gradients.model_probe import ModelProbe, program_of
 from tacit.gradients.module_state import same
 from tacit.training.captured import ReachedState, is_of_user, methods_of, undecided
+from tacit.training.numbers_by_size import BY_SIZE, Followed
 from tacit.training.sharded import WholeModel, local
 from tacit.training.trace import TracedTensor
 
@@ -184,7 +185,6 @@ class StateGuard:
 _TYPED_PASSES = 3  # at the start of a run: its records may take different ways through one program
 _FORMS = 1000  # remembered shapes of a record
 _KNOWN = ("torch.", "tacit.")  # code that reads a number of records for sizes alone
-BY_SIZE = "follows the number of records drawn, which is private: let it follow the step, or nothing"
 
 
 class ProgramGuard:
@@ -222,7 +222,7 @@ class ProgramGuard:
         self._unsteady = undecided(probe.model, functions)
         self._forms = set[object]()
         self._own = bool(kinds)
-        self._sizes, self._seen = sizes, set[int]()
+        self._sizes, self._seen, self._followed = sizes, set[int](), Followed()
         foreign = (each for each in functions if each is not None)
         self._alike = not kinds and all(str(getattr(each, "__module__", "")).startswith(_KNOWN) for each in foreign)
 
@@ -250,6 +250,8 @@ class ProgramGuard:
         typed = not due or self._probe(inputs, targets, loss, thorough=anew or not self._probe.times)
         if self._unsteady or self._probe.unsteady:
             self._probe.observe(inputs, targets, loss)
+            if number := self._followed.follow(self._probe.typed.numbers, len(tensors(inputs)[0])):
+                self._doubt(number)
         elif typed and self._probe.typed.repeats and not self._alike:
             self._look_at_sizes(inputs, targets, loss)
         if typed and len(self._forms) < _FORMS:
@@ -267,9 +269,12 @@ class ProgramGuard:
         line = self._probe.follows_size(inputs, targets, loss, near - self._seen, whole=self._own)
         self._seen |= near
         if line:
-            typed, doubt = self._probe.typed, ("numbers_read", f"{line} {BY_SIZE}")
-            self._probe.typed = replace(typed, doubts=(*typed.doubts, doubt))
+            self._doubt(line)
             self._alike = True  # One doubt is enough.
+
+    def _doubt(self, what: str) -> None:
+        typed = self._probe.typed
+        self._probe.typed = replace(typed, doubts=(*typed.doubts, ("numbers_read", f"{what} {BY_SIZE}")))
 
 
 def elsewhere(name: str) -> str:

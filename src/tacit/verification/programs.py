@@ -95,6 +95,19 @@ def difference(
     return longer[0].line if longer else None
 
 
+def numbers_in(program: Sequence[Step]) -> tuple[tuple[tuple[str, int, str], float], ...]:
+    """((number in words, place in the program, argument), number) of all numbers of a program that are no sizes."""
+    return tuple(
+        ((f"a number at {step.line}", place, name), float(value))
+        for place, step in enumerate(program)
+        for name, given in step.given.items()
+        if name not in _SIZES
+        for each in given
+        for value in (each if type(each) is tuple else (each,))
+        if type(value) in (int, float)
+    )
+
+
 def _is_same(one: Step, other: Step, sizes: tuple[int, int], numbers: bool, means: bool) -> bool:
     if one.name != other.name or one.given.keys() != other.given.keys() or len(one.shapes) != len(other.shapes):
         return False

@@ -1,0 +1,129 @@
+"""Numbers that steer a run, from step to step, beside the sizes of its batches: whether they follow these.
+
+How many records were drawn is private. Nothing in a number shows that `len(x)` is in it, but that it goes with the
+sizes does: settings of an optimizer, and numbers of a program that may change at every pass, are held against them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
+
+from torch.optim import Optimizer
+
+Place = tuple[str, *tuple[Hashable, ...]]
+"""A number in words, and what else tells it from others."""
+BY_SIZE = "follows the number of records drawn, which is private: let it follow the step, or nothing"
+_MOST = 1000  # numbers that are followed; a program whose numbers change their places at every pass has no use for more
+_BY_CHANCE = math.log(1e-5)  # of a schedule to follow the sizes, below which it is not taken for one
+
+
+class NumbersBySize:
+    """Numbers that a run gives from step to step beside the sizes of its batches: nothing else shows `len(x)` in them.
+
+    Sizes do not know a schedule. So n numbers of which n_i are alike are in their order, rising or falling, with a
+    probability of at most 2 prod n_i! / n!; a size that comes again meets the number of before with the share that this
+    number has; and of k steps at which both change, a share s goes up or down together, or against each other, with one
+    of at most 4 exp(-6/5 k (s - 1/2)^2), as neighbours in the order of random sizes are dependent. The last is asked of
+    changes of the number too, which are the larger, the larger this batch was or the one before it, where records are
+    counted.
+
+    Example:
+        >>> numbers = NumbersBySize()
+        >>> [numbers.follow(0.1 * size, size) for size in (5, 9, 4, 7, 3, 8, 2, 6, 1)][-2:]
+        [False, True]
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, float] = {}
+        self._counts = Counter[float]()
+        self._of_order, self._of_repeats = math.log(2), 0.0
+        self._ordered = self._repeated = True
+        self._together = [_Together() for _ in range(3)]
+        self._last: tuple[float, int] | None = None
+
+    def follow(self, number: float, size: int) -> bool:
+        """Whether `number`, at a batch of `size`, and those before it follow the sizes, not by chance."""
+        again, known = size in self._numbers, self._numbers.setdefault(size, number)
+        self._counts[number] += 1
+        share = math.log(self._counts[number] / self._counts.total())
+        self._of_order += share
+        self._of_repeats += share if again else 0.0
+        self._repeated = self._repeated and known == number
+        if self._ordered and len(self._counts) > 1:
+            numbers = [each for _, each in sorted(self._numbers.items())]
+            self._ordered = known == number and numbers in (sorted(numbers), sorted(numbers, reverse=True))
+        together = self._go_together(number, size)
+        ordered = self._ordered and self._of_order < _BY_CHANCE
+        return ordered or (self._repeated and self._of_repeats < _BY_CHANCE) or together
+
+    def _go_together(self, number: float, size: int) -> bool:
+        """Whether the number goes with the size, or its change with the size of this batch or of the last one."""
+        last, self._last = self._last, (number, size)
+        level, change, later = self._together
+        found = [level.add(number, size)]
+        if last is not None:
+            found += [change.add(abs(number - last[0]), size), later.add(abs(number - last[0]), last[1])]
+        return any(found)
+
+
+class _Together:
+    """How often a number and a size went up or down together, of all steps at which both changed."""
+
+    def __init__(self) -> None:
+        self._changes = self._alike = 0
+        self._last: tuple[float, int] | None = None
+
+    def add(self, number: float, size: int) -> bool:
+        """Whether they did, or did not, more often than by chance."""
+        last, self._last = self._last, (number, size)
+        if last is None or number == last[0] or size == last[1]:
+            return False
+        self._changes += 1
+        self._alike += (number > last[0]) == (size > last[1])
+        return math.log(4) - 1.2 * self._changes * (self._alike / self._changes - 0.5) ** 2 < _BY_CHANCE
+
+
+class Followed:
+    """Numbers of several places beside the size of this batch, and of the one before, from their first change on.
+
+    Example:
+        >>> numbers = Followed()
+        >>> [numbers.follow([(("a rate",), 0.1 * size)], size) for size in (5, 9, 4, 7, 3, 8, 2, 6, 1, 10)][-1]
+        'a rate'
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[Place, float] = {}
+        self._changed: dict[Place, tuple[NumbersBySize, NumbersBySize]] = {}
+        self._before: int | None = None
+
+    def follow(self, numbers: Iterable[tuple[Place, float]], size: int) -> str:
+        """The first number, in words, that follows the sizes, not by chance; empty where none does.
+
+        Args:
+            numbers: place -> number in this batch.
+            size: of this batch.
+        """
+        before, self._before, found = self._before, size, ""
+        for place, number in numbers:
+            if place not in self._changed:
+                if len(self._first) >= _MOST:
+                    self._first.clear()
+                    self._changed.clear()
+                if self._first.setdefault(place, number) == number:
+                    continue
+                self._changed[place] = NumbersBySize(), NumbersBySize()
+            now, last = self._changed[place]
+            follows = now.follow(number, size), before is not None and last.follow(number, before)
+            found = found or (place[0] if any(follows) else "")
+        return found
+
+
+def settings_in(optimizer: Optimizer) -> Iterator[tuple[Place, float]]:
+    """Every setting of every parameter group that is a number."""
+    for place, group in enumerate(optimizer.param_groups):
+        for key, value in group.items():
+            if type(value) in (float, int):
+                yield ("the learning rate" if key == "lr" else f"{key} of the optimizer", place), float(value)
