@@ -288,10 +288,12 @@ def _length(problem: Problem, tilt: Array, theta: Array, scores: Array, step: Ar
         slopes = problem.slopes(scores + length * along)
         return float((slopes * along).sum()) + inner + length * curve
 
-    goal, length = 0.5 * abs(slope(0.0)), 1.0
-    while slope(length) < -goal and length < 2.0**_LENGTHS:
+    start, length = slope(0.0), 1.0
+    while slope(length) < -abs(start) / 2 and length < 2.0**_LENGTHS:
         length *= 2
-    return length if slope(length) <= goal else bracketed_root(slope, 0.0, length, relative=_LENGTH_ACCURACY)
+    if start >= 0 or slope(length) <= -start / 2:  # At the minimum, rounding leaves no direction that goes down.
+        return length
+    return bracketed_root(slope, 0.0, length, relative=_LENGTH_ACCURACY)
 
 
 def _newton(problem: Problem, scores: Array, gradient: Array) -> Array:
