@@ -385,6 +385,35 @@ def test_a_setting_that_follows_the_batch_is_conditional(setting, said, before):
     assert said in run.facts["numbers_read"].says
 
 
+def _raising(a):
+    try:
+        torch.linalg.cholesky(a[:2, :2])
+    except RuntimeError:
+        return 2
+    return 1
+
+
+@pytest.mark.parametrize(
+    ("number", "standing"),
+    [
+        (lambda a, b: len(a[b == 1]), Standing.CONDITIONAL),
+        (lambda a, b: torch.where(b == 1)[0].shape[0], Standing.CONDITIONAL),
+        (lambda a, b: torch.argwhere(b == 1).shape[0], Standing.CONDITIONAL),
+        (lambda a, b: F.one_hot(b).shape[1], Standing.CONDITIONAL),
+        (lambda a, b: len(a.repeat_interleave(b, 0)), Standing.CONDITIONAL),
+        (lambda a, b: float(a.as_subclass(torch.Tensor).mean()), Standing.CONDITIONAL),
+        (lambda a, b: _raising(a), Standing.CONDITIONAL),
+        (lambda a, b: F.one_hot(b, 3).shape[1], Standing.PROVEN),
+        (lambda a, b: torch.where(b == 1, 2.0, 1.0), Standing.PROVEN),
+        (lambda a, b: a[torch.arange(len(a)), b], Standing.PROVEN),
+    ],
+)
+def test_a_size_that_follows_values_is_a_read(number, standing):
+    run = private()
+    epochs(run, lambda p, a, b: ce(p.model(a), b) * number(a, b), 2)
+    assert run.ledger.standing is standing
+
+
 class CountsRecords(torch.nn.Module):
     """Keeps the number of records that it has seen."""
 

@@ -19,7 +19,7 @@ from tacit.errors import InvalidInput
 from tacit.gradients.inputs import check_losses
 from tacit.training.batch_types import is_near
 from tacit.training.private_outputs import PrivateOutputs
-from tacit.training.trace import EARLIER, Node, Ref, item_of, network_of
+from tacit.training.trace import EARLIER, Node, Ref, item_of, network_of, untraced
 from tacit.verification.calls import flat
 from tacit.verification.recordwise import leaves_of
 
@@ -37,7 +37,7 @@ def cotangents(outputs: PrivateOutputs, reduction: str) -> Tensor:
     Raises:
         InvalidInput: a loss of another form, or with terms that do not come from the outputs.
     """
-    loss, root = outputs.as_subclass(Tensor), outputs.root
+    loss, root = untraced(outputs), outputs.root
     if reduction == "none" or loss.dim():
         check_losses(loss, len(root))
     if not len(root) or not loss.requires_grad:

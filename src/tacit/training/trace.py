@@ -25,7 +25,7 @@ from tacit.verification.recordwise import leaves_of
 from tacit.verification.rules.layers import ignores_targets
 
 # These give a tensor whose shape follows the values: the shape is the number that is read. The tensor stays traced.
-_SHAPED = frozenset(("nonzero", "unique", "bincount", "masked_select"))
+_SHAPED = frozenset(("nonzero", "argwhere", "unique", "unique_consecutive", "bincount", "masked_select"))
 # Functions that hand a value, or what decides a branch, to Python.
 READS = _SHAPED | {
     *("item", "tolist", "numpy", "__array__", "__float__", "__int__", "__index__", "__bool__", "__complex__"),
@@ -298,6 +298,12 @@ class TracedTensor(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return traced_call(func, args, kwargs or {}, TracedTensor)
 
+    def as_subclass(self, cls: Any) -> Any:
+        """The value without its trace, which counts as a read: nothing follows what becomes of it."""
+        if _follows_rows(self):
+            self.trace.reads.note(self)
+        return untraced(self, cls)
+
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Raise `TrainingMisuse`: gradients of records flow through the private model alone."""
         leaf = next(iter(leaves_of([self])), None)
@@ -324,16 +330,39 @@ def traced_call(func: Any, args: Any, kwargs: Any, kind: type[TracedTensor]) -> 
             return func(*args, **kwargs)
     # Of values of two batches the later one goes on.
     trace = max(traces, key=lambda one: one.order)
-    if name in READS:
-        if any(isinstance(value, TracedTensor) and _follows_rows(value) for value in values):
-            trace.reads.note(values[0])
-        if name not in _SHAPED:
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **kwargs)
+    shaped = name in _SHAPED or _is_shaped(name, args, kwargs)
+    if (shaped or name in READS) and _any_follows(values):
+        trace.reads.note(values[0])
+    if name in READS and not shaped:
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
     place = trace.append(func, args, kwargs, writes(func))
-    with torch._C.DisableTorchFunctionSubclass():
-        result = func(*args, **kwargs)
+    try:
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **kwargs)
+    except Exception:
+        if _any_follows(values):  # Which values an operation refuses is a number that a handler reads.
+            trace.reads.note()
+        raise
     return wrapped(result, trace, place, kind)
+
+
+def _is_shaped(name: str, args: Any, kwargs: Any) -> bool:
+    """Whether the size of a result follows values: of a mask, a condition alone, repeats, or classes not counted."""
+    if name in ("__getitem__", "repeat_interleave"):
+        masks = (torch.bool, torch.uint8) if name == "__getitem__" else (torch.int32, torch.int64)
+        return any(isinstance(each, TracedTensor) and each.dtype in masks for each in flat((args[1:], kwargs)))
+    alone = len(args) + len(kwargs) == 1
+    return alone and name in ("where", "one_hot")
+
+
+def untraced(value: Tensor, kind: type[Tensor] = Tensor) -> Any:
+    """A value as one of another class, without its trace."""
+    return Tensor.as_subclass(value, kind)
+
+
+def _any_follows(values: list[Any]) -> bool:
+    return any(isinstance(value, TracedTensor) and _follows_rows(value) for value in values)
 
 
 def _follows_rows(value: TracedTensor) -> bool:
@@ -392,7 +421,7 @@ def refer(values: Any, trace: Trace) -> Any:
 
 def plain(value: Any) -> Any:
     """A value without its trace, and without a gradient."""
-    return value.as_subclass(Tensor).detach() if isinstance(value, TracedTensor) else value
+    return untraced(value).detach() if isinstance(value, TracedTensor) else value
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from tacit.training.private_outputs import PrivateOutputs, PublicOptions, model_
 from tacit.training.private_step import apply_release, check_mode
 from tacit.training.replayed_passes import LoopEngine
 from tacit.training.sharded import local
-from tacit.training.trace import TracedTensor, plain
+from tacit.training.trace import TracedTensor, plain, untraced
 
 
 class Withheld(Tensor):
@@ -148,7 +148,7 @@ class PrivateModel(nn.Module):
         check_mode(self)
         if recording.replayed is None:
             session.checks.after_forward(recording.inputs)
-        loss, reduction = outputs.as_subclass(Tensor), session.reduction
+        loss, reduction = untraced(outputs), session.reduction
         found = cotangents(outputs, reduction)
         scale = len(found) if reduction == "mean" and not loss.dim() else 1
         session.checks.check_loss(outputs, found, scale)
@@ -404,7 +404,7 @@ _run_eagerly(PrivateModel.forward)
 
 
 def _backward_past_model(loss: PrivateOutputs) -> None:
-    loss.as_subclass(Tensor).backward()
+    untraced(loss).backward()
 
 
 _EVALUATION = "model must be in train mode for backward; got eval mode. Call private.model.train() first."
