@@ -8,16 +8,27 @@ from tacit.verification.programs import difference
 from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import Records
 from tacit.verification.recordwise import check_gradients, check_outputs, observed
+from tests.architectures.zoo import ARCHITECTURES, define_torchvision_operators, installed
+from tests.verification.catalogue_right import RIGHT
+from tests.verification.test_catalogue import records
+from tests.verification.test_zoo import MODULES, SIZE
 
 ROWS = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
 
 
-def program(function, count):
-    mode, rows = RecordMode(count), ROWS[torch.arange(count) % len(ROWS)].clone().requires_grad_()
-    mode.records(rows, Records(0))
+def program(function, count, *given):
+    torch.manual_seed(0)
+    mode, values = RecordMode(count), [each[torch.arange(count) % len(each)].clone() for each in given or (ROWS,)]
+    for value in values:
+        mode.records(value.requires_grad_() if value.is_floating_point() else value, Records(0))
     with observed(mode):
-        check_gradients(mode, check_outputs(mode, function(rows)))
+        check_gradients(mode, check_outputs(mode, function(*values)))
     return mode.program
+
+
+def differs(function, *given):
+    program(function, 4, *given)  # What a first pass makes and keeps is no part of the program.
+    return difference(program(function, 4, *given), program(function, 7, *given), (4, 7))
 
 
 FREE = {
@@ -27,7 +38,14 @@ FREE = {
     "views": lambda x: x.view(len(x) * 2, 2).view(len(x), -1).sum(1),
     "places of labels": lambda x: x[torch.arange(len(x)), torch.zeros(len(x), dtype=torch.long)],
     "record by record": lambda x: torch.stack([row.sum() for row in x]),
-    "a recurrent state": lambda x: nn.LSTM(4, 3, batch_first=True)(x[:, None])[0].sum((1, 2)),
+    "a recurrent state": lambda x: nn.LSTM(2, 5, batch_first=True)(x.view(len(x), 2, 2))[0].sum((1, 2)),
+    "normalised channels": lambda x: nn.GroupNorm(2, 4)(x[..., None]).flatten(1).sum(1),
+    "a length for each record": lambda x: nn.functional.ctc_loss(
+        x.view(len(x), 1, 4).transpose(0, 1).log_softmax(2),
+        torch.ones(len(x), 1, dtype=torch.long),
+        *([1] * len(x), [1] * len(x)),
+        reduction="none",
+    ),
     "a mask that holds for all": lambda x: x.sum(1) * (2 if torch.ones(len(x), 3).bool().all() else 1),
 }
 FOLLOWING = {
@@ -54,6 +72,35 @@ def test_a_number_of_records_may_be_the_length_of_an_axis(name):
 @pytest.mark.parametrize("name", FOLLOWING)
 def test_whatever_else_follows_the_number_of_records_is_found(name):
     assert "test_programs.py:" in difference(program(FOLLOWING[name], 4), program(FOLLOWING[name], 6), (4, 6))
+
+
+@pytest.mark.parametrize("name", [name for name in RIGHT if "packed" not in name])
+def test_a_program_that_treats_records_apart_is_one_at_two_sizes(name):
+    assert differs(RIGHT[name], *records()) is None
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_is_one_program_at_two_sizes(name):
+    model, shape = MODULES[name]
+    assert differs(model, torch.randn(8, *shape)) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["GPT2LMHeadModel", "BertForMaskedLM", "LlamaForCausalLM", "T5ForConditionalGeneration"]
+)
+def test_a_raw_transformer_is_one_program_at_two_sizes(name):
+    if not installed("transformers"):
+        pytest.skip("transformers is not installed")
+    define_torchvision_operators()
+    architecture = next(each for each in ARCHITECTURES if each.name == name)
+    model, data = architecture.build(raw=True).train(), architecture.data()
+
+    def outputs(*values):
+        given = dict(zip(data, values, strict=True))
+        labels = given["labels"] if model.config.is_encoder_decoder else given.pop("labels")
+        return architecture.loss(model(**given), labels)
+
+    assert differs(outputs, *(value[:SIZE] for value in data.values())) is None
 
 
 @pytest.mark.parametrize("numbers", [True, False])

@@ -364,7 +364,7 @@ def _pass(
             mode.attributes.add(value.untyped_storage()._cdata)
     for value in values:
         mode.records(value, Records(0))
-    with observed(mode), torch.set_grad_enabled(backward):
+    with observed(mode), torch.enable_grad():
         outputs: Any = outputs_of(model, fresh)
         of_model = frozenset(mode.foreign)
         if loss is not None and labels is not None:

@@ -16,9 +16,24 @@ from torch import Tensor
 from tacit.verification.calls import Call, flat, tensors_in
 
 _SMALL = 64  # numbers of a public result that are compared
-# Arguments that say how large a result is.
+# Arguments that say how large a result is, or how many records an operation is given.
 _SIZES = frozenset(
-    ("size", "sizes", "split_size", "split_sizes", "input_sizes", "self_size", "end", "length", "repeats", "stride")
+    (
+        *(
+            "N",
+            "size",
+            "sizes",
+            "split_size",
+            "split_sizes",
+            "input_size",
+            "input_sizes",
+            "self_size",
+            "start",
+            "end",
+            "length",
+        ),
+        *("repeats", "stride"),
+    )
 )
 _MEANS = ("aten.mul.", "aten.div.")
 
@@ -34,6 +49,7 @@ class Step:
         public: whether it runs on public values alone.
         random: whether one of them was drawn.
         of_one: the record that it follows alone; None for other operations.
+        answered: whether a library runs it to choose between two equal computations, or autograd to add gradients.
         shapes: of its results.
         values: of its results, where they are public, few and not drawn.
     """
@@ -44,15 +60,16 @@ class Step:
     public: bool = field(default=True, compare=False)
     random: bool = field(default=False, compare=False)
     of_one: int | None = field(default=None, compare=False)
-    shapes: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+    answered: bool = field(default=False, compare=False)
+    shapes: tuple[torch.Size, ...] = field(default=(), compare=False)
     values: list[Any] | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, call: Call, by_value: bool) -> Step:
+    def of(cls, call: Call, by_value: bool, answered: bool) -> Step:
         """The step of a call; tensors count by value, where they are small, if the source holds their numbers."""
         form = _literal if by_value else _form
         given = {name: [form(each) for each in flat(value)] for name, value in call.given.items()}
-        return cls(str(call.function), given, call.line)
+        return cls(str(call.function), given, call.line, answered=answered)
 
     def ended(self, result: Any, public: bool, random: bool, of_one: int | None) -> None:
         """Note what came of it.
@@ -65,7 +82,7 @@ class Step:
         """
         found = tensors_in(result)
         self.public, self.random, self.of_one = public, random, of_one
-        self.shapes = tuple(tuple(value.shape) for value in found[: 1 if of_one is not None else None])
+        self.shapes = tuple(_form(value) for value in found[: 1 if of_one is not None else None])
         few = public and not random and sum(value.numel() for value in found) <= _SMALL
         self.values = [value.tolist() for value in found] if few else None
 
@@ -86,7 +103,7 @@ def difference(
         >>> difference([], [], (4, 5)) is None
         True
     """
-    first, second = ([step for step in each if not step.of_one] for each in (one, other))
+    first, second = ([step for step in each if not (step.of_one or step.answered)] for each in (one, other))
     for before, after in zip(first, second, strict=False):
         means = mean and before.name.startswith(_MEANS)
         if not _is_same(before, after, sizes, numbers, means):
@@ -113,7 +130,11 @@ def _is_same(one: Step, other: Step, sizes: tuple[int, int], numbers: bool, mean
         return False
     longer = False
     for name, given in one.given.items():
-        if one.of_one is None and len(given) != len(other.given[name]):
+        if (
+            one.of_one is None
+            and len(given) != len(other.given[name])
+            and not _is_each(given, other.given[name], sizes)
+        ):
             return False
         for left, right in zip(given, other.given[name], strict=False):
             if type(left) is not type(right):
@@ -132,6 +153,11 @@ def _is_same(one: Step, other: Step, sizes: tuple[int, int], numbers: bool, mean
     return not folded or (one.values is not None and one.values == other.values)
 
 
+def _is_each(one: list[Any], other: list[Any], sizes: tuple[int, int]) -> bool:
+    """Whether both list one public number for each record."""
+    return (len(one), len(other)) == sizes and all(type(each) is int and each == one[0] for each in (*one, *other))
+
+
 def _is_shape(left: Sequence[int], right: Sequence[int], sizes: tuple[int, int]) -> bool:
     """Whether at most one axis differs, and that in proportion to the number of records."""
     if len(left) != len(right):
@@ -145,7 +171,10 @@ def _is_equal(left: object, right: object) -> bool:
 
 
 def _form(value: Any) -> Any:
-    return value.shape if isinstance(value, Tensor) else value
+    if not isinstance(value, Tensor):
+        return value
+    # Bytes in a row are the memory in which a recurrent kernel works.
+    return torch.Size() if value.dtype == torch.uint8 and value.dim() == 1 else value.shape
 
 
 def _literal(value: Any) -> Any:
