@@ -213,6 +213,9 @@ def numbers_of(trace: Trace) -> Iterator[tuple[Place, float]]:
                 yield (f"a number at {node.line}", node.function, place, order), float(value)
 
 
+_COURSES = 1000  # remembered programs; a loop that runs another one at every step has no use for more
+
+
 class SeenPrograms:
     """Programs of a loop's batches, operation by operation: one for each course, whatever the number of records.
 
@@ -228,6 +231,8 @@ class SeenPrograms:
         """Compare the program that `mode` typed with the first of its course, and numbers where those are equal."""
         if mode is None:
             return
+        if len(self._first) >= _COURSES:
+            self._first.clear()
         key, signature = (what, mode.undone, course_of(trace)), trace.signature()
         said, size, program = self._first.setdefault(key, (signature, mode.count, mode.program))
         line = difference(program, mode.program, (size, mode.count), numbers=said == signature, mean=mode.undone)

@@ -45,6 +45,9 @@ class NumbersBySize:
 
     def follow(self, number: float, size: int) -> bool:
         """Whether `number`, at a batch of `size`, and those before it follow the sizes, not by chance."""
+        together = self._go_together(number, size)
+        if not self._repeated:  # Nor is it in their order; counts of a long schedule are not kept.
+            return together
         again, known = size in self._numbers, self._numbers.setdefault(size, number)
         self._counts[number] += 1
         share = math.log(self._counts[number] / self._counts.total())
@@ -53,8 +56,7 @@ class NumbersBySize:
         self._repeated = self._repeated and known == number
         if self._ordered and len(self._counts) > 1:
             numbers = [each for _, each in sorted(self._numbers.items())]
-            self._ordered = known == number and numbers in (sorted(numbers), sorted(numbers, reverse=True))
-        together = self._go_together(number, size)
+            self._ordered = self._repeated and numbers in (sorted(numbers), sorted(numbers, reverse=True))
         ordered = self._ordered and self._of_order < _BY_CHANCE
         return ordered or (self._repeated and self._of_repeats < _BY_CHANCE) or together
 
