@@ -295,6 +295,27 @@ class Positions(Net):
         return super().forward(x + TABLES[x.shape[1:]])
 
 
+class RecordByRecord(Net):
+    def forward(self, x):
+        return torch.cat([super(RecordByRecord, self).forward(row[None]) for row in x])
+
+
+class Diffusion(Net):
+    """Denoises at a drawn time, whose embedding passes two layers before it meets the record."""
+
+    def __init__(self):
+        super().__init__()
+        self.time, self.steps = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 6)), nn.Embedding(10, 3)
+        self.register_buffer("kept", torch.linspace(0.99, 0.01, 10))
+
+    def forward(self, x):
+        time = torch.randint(0, 10, (len(x),))
+        kept, angles = self.kept[time][:, None], time[:, None] * torch.ones(3)
+        noised = kept.sqrt() * x + (1 - kept).sqrt() * torch.randn_like(x)
+        embedded = torch.cat([angles.sin(), angles.cos()], 1)
+        return super().forward(noised + self.time(embedded)) + self.steps(time)
+
+
 LOGGED, TABLES = [], {}
 GOOD = {
     "plain": Net,
@@ -305,6 +326,8 @@ GOOD = {
     "table made at the first call": Cached,
     "outputs logged by a hook": Logged,
     "table in a shared cache": Positions,
+    "layers on one record after the other": RecordByRecord,
+    "diffusion": Diffusion,
     "group norm": lambda: nn.Sequential(nn.Linear(6, 8), nn.GroupNorm(2, 8), nn.Linear(8, 3)),
     "weight norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(6, 8)), nn.Linear(8, 3)),
     "log of negative numbers": lambda: nn.Sequential(nn.Linear(6, 8), nn.Softplus(), nn.Linear(8, 3)),

@@ -13,8 +13,10 @@ from tacit.clipping import FlatClip
 from tacit.errors import UnsupportedModel
 from tacit.gradients import clipped, clipped_sum
 from tacit.gradients.clipped import ClippedSum
+from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.verify_capture import verify_capture
 from tests.gradients.cases import assert_same, cross_entropy, oracle, readout, squared_error
+from tests.gradients.modules import RecordByRecord
 
 pytestmark = pytest.mark.usefixtures("without_types")
 
@@ -251,3 +253,14 @@ def test_an_activation_of_either_sign_by_rounding_does_not_cost_the_fast_path():
 def test_a_large_difference_in_single_precision_is_no_rounding():
     clipped = ClippedSum(AtTheKink(share=1.0), FlatClip(1.0))
     assert "side" in clipped.fallback_reason(squared_error, X, torch.randn(6, 3))
+
+
+def test_a_layer_on_one_record_after_the_other_has_the_gradients_of_a_loop():
+    model, x, y = RecordByRecord(), torch.randn(7, 6), torch.arange(7) % 3
+    engine = DeferredSum(model, FlatClip(0.2))
+    recording = engine.record(x)
+    leaf = recording.outputs.detach().requires_grad_()
+    (cotangents,) = torch.autograd.grad(cross_entropy(leaf, y).sum(), leaf)
+    for total, norms in (engine.release(recording, cotangents), engine(cross_entropy, x, y)):
+        expected = oracle(model, cross_entropy, x, y, 0.2)
+        assert_same((total.parts, norms), expected, clip_norm=0.2)

@@ -489,7 +489,32 @@ WRONG = {
     "dataset_mixes_with_another": Case(correct, loader=data_set(MixedWithAnother)),
 }
 
+
+class Denoiser(Net):
+    """A model of a noised record, the time of its noise, and a label that is left out at times."""
+
+    def __init__(self):
+        super().__init__()
+        self.time, self.labels = nn.Linear(2, 6), nn.Embedding(4, 6)
+
+    def forward(self, x, time, labels):
+        angles = torch.stack([time.sin(), time.cos()], 1)
+        return super().forward(x + self.time(angles) + self.labels(labels))
+
+
+def diffusion(p, x, y):
+    schedule = p.public(torch.linspace(0.99, 0.01, 10), "schedule")
+    for a, b in p.loader:
+        time = torch.randint(0, 10, (len(a),))
+        kept, noise = schedule[time][:, None], torch.randn_like(a)
+        labels = torch.where(torch.rand(len(b)) < 0.1, torch.full_like(b, 3), b)
+        found = p.model(kept.sqrt() * a + (1 - kept).sqrt() * noise, time, labels)
+        F.mse_loss(found, noise[:, :3], reduction="none").mean(1).backward()
+        p.optimizer.step()
+
+
 CORRECT = {
+    "diffusion": Case(diffusion, model=Denoiser),
     "plain": Case(correct),
     "zero_grad_forgotten": Case(correct),
     "ema_weights": Case(ema_weights),

@@ -477,3 +477,76 @@ def packed_rows_one_by_one(x, y):
 @right
 def all_records_by_a_list(x, y):
     return x.index_select(0, torch.arange(len(x)))
+
+
+TIME = nn.Sequential(nn.Linear(6, 8), nn.SiLU(), nn.Linear(8, 6))
+DENOISE, LABELS, STEPS = nn.Linear(6, 6), nn.Embedding(4, 6), nn.Embedding(10, 6)
+
+
+def sinusoidal(time):
+    angles = time.float()[:, None] * torch.exp(-torch.arange(3) / 3)
+    return torch.cat([angles.sin(), angles.cos()], -1)
+
+
+def written_by_columns(time):
+    table = torch.zeros(len(time), 6)
+    table[:, 0::2] = torch.sin(time[:, None] * torch.arange(3))
+    table[:, 1::2] = torch.cos(time[:, None] * torch.arange(3))
+    return table
+
+
+@right
+def denoising_with_a_time_embedding(x, y):
+    time = torch.randint(0, 10, (len(x),))
+    kept, noise = torch.linspace(0.99, 0.01, 10)[time][:, None], torch.randn_like(x)
+    noised = kept.sqrt() * x + (1 - kept).sqrt() * noise
+    return (DENOISE(noised + TIME(sinusoidal(time))) - noise).square().mean(1)
+
+
+@right
+def denoising_with_gathered_schedules_and_embedded_steps(x, y):
+    time = torch.randint(0, 10, (len(x),))
+    kept = torch.linspace(0.99, 0.01, 10).gather(-1, time).reshape(len(x), 1)
+    steps = torch.cat([STEPS(time), F.one_hot(time % 6, 6).float()], 1).view(len(x), 2, 6).mean(1)
+    return (DENOISE(kept * x + F.layer_norm(TIME(steps), (6,)))).square().sum(1)
+
+
+@right
+def flow_matching(x, y):
+    start, time = torch.randn_like(x), torch.rand(len(x))
+    at = (1 - time)[:, None] * start + time.view(-1, 1) * x
+    scale, shift = TIME(written_by_columns(time)).chunk(2, dim=1)
+    return (DENOISE(at)[:, :3] * (1 + scale) + shift - (x - start)[:, 3:]).square().mean(1)
+
+
+@right
+def score_matching(x, y):
+    time = torch.rand(len(x)) * (1 - 1e-5) + 1e-5
+    std, noise = ((25 ** (2 * time) - 1) / 6).sqrt(), torch.randn_like(x)
+    features = torch.outer(time, torch.linspace(1, 9, 3))
+    features = torch.cat([features.sin(), features.cos()], -1)
+    score = DENOISE(x + noise * std[:, None] + DENOISE(features)) / std[:, None]
+    return (score * std[:, None] + noise).square().sum(1)
+
+
+@right
+def guidance_without_a_classifier(x, y):
+    label = torch.where(torch.rand(len(x)) < 0.1, torch.full_like(y, 3), y)
+    steps = torch.multinomial(torch.ones(10), len(x), replacement=True)
+    return (DENOISE(x + LABELS(label) + F.dropout(STEPS(steps), 0.1))).square().sum(1)
+
+
+@right
+def two_rows_of_draws(x, y):
+    early, late = torch.rand(2, len(x)).sort(0).values
+    return DENOISE(x * (late - early)[:, None] + TIME(sinusoidal(late - early))).square().sum(1)
+
+
+@right
+def a_layer_on_each_record(x, y):
+    return ce(torch.stack([NET(row) for row in x]), y)
+
+
+@right
+def a_convolution_on_each_record(x, y):
+    return torch.cat([CONV[0](row.view(1, 1, 2, 3)) for row in x]).sum((1, 2, 3))

@@ -473,6 +473,21 @@ def order_of_sorted_draws(x, y):
 
 
 @wrong("mul")
+def draws_shared_by_two_records(x, y):
+    return x * torch.rand(4).repeat(2)[:, None]
+
+
+@wrong("add")
+def draws_through_a_layer_along_the_batch(x, y):
+    return x + (torch.rand(6, 8) @ torch.rand(8, 8)).t()
+
+
+@wrong("mul")
+def running_sums_of_draws(x, y):
+    return x * NET(torch.rand(8, 6).cumsum(0))[:, :1]
+
+
+@wrong("mul")
 def draws_of_different_laws(x, y):
     return x * torch.bernoulli(torch.linspace(0, 1, 8))[:, None]
 

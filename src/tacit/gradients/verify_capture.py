@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from tacit import check
-from tacit.errors import TacitError, UnsupportedModel
+from tacit.errors import UnsupportedModel
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.engine import CapturedGradients, Trace, capture_gradients, without_gradients
 from tacit.gradients.fallback import by_vmap, one_at_a_time
@@ -190,8 +190,6 @@ def _verify(
                 found = capture_gradients(partial(call, model), trainable, probe, start)
         except Uncovered as error:
             reason, wrong = str(error), error.names
-        except TacitError:
-            raise
         except Exception as error:
             # Activations that are overwritten need copies; else a model may object in many ways, yet it did run alone.
             if copies:

@@ -16,11 +16,11 @@ from torch import Tensor
 from tacit.errors import InvalidInput, NoRecordRule
 from tacit.training.numbers_by_size import Place
 from tacit.training.private_outputs import PrivateOutputs
-from tacit.training.trace import EARLIER, Node, Trace, TracedTensor, plain
+from tacit.training.trace import EARLIER, Node, Ref, Trace, TracedTensor, plain
 from tacit.verification.calls import flat
 from tacit.verification.programs import Step, difference
 from tacit.verification.record_mode import RecordMode
-from tacit.verification.record_types import PUBLIC, Public, Records, WholeBatch
+from tacit.verification.record_types import PUBLIC, Draws, Public, Records, WholeBatch
 from tacit.verification.recordwise import observed
 
 _TOLERANCE = 1e-6  # rounding of one value between two runs of the same operations, relative to the largest
@@ -46,7 +46,7 @@ def input_doubt(trace: Trace, value: TracedTensor, seen: SeenPrograms) -> str:
         again.check(found, _INPUT)
         return found
 
-    return _doubt(_Again(trace), made, plain(value), _INPUT, seen)
+    return _doubt(_Again(trace), made, plain(value), (_INPUT, value.ref), seen)
 
 
 def loss_doubt(loss: PrivateOutputs, found: Tensor, scale: int, seen: SeenPrograms) -> str:
@@ -77,7 +77,7 @@ def loss_doubt(loss: PrivateOutputs, found: Tensor, scale: int, seen: SeenProgra
         again.check(gradient, _LOSS)
         return gradient * scale
 
-    return _doubt(_Again(trace, undone=scale > 1), made, found, _LOSS, seen)
+    return _doubt(_Again(trace, undone=scale > 1), made, found, (_LOSS, loss.ref), seen)
 
 
 class _Again:
@@ -129,12 +129,15 @@ class _Again:
             self.mode.public(value)
             if name is None:
                 # Noted as unknown, whatever it holds; a draw by `torch.rand` alone may differ from row to row.
-                self.mode.storages.assign(value, Public(frozenset(range(value.dim()))), "", "")
+                draws = frozenset(Draws(axis, 1, size) for axis, size in enumerate(value.shape))
+                self.mode.storages.assign(value, Public(draws), "", "")
 
 
-def _doubt(again: _Again, made: Callable[[_Again], Tensor], before: Tensor, sentence: str, seen: SeenPrograms) -> str:
+def _doubt(
+    again: _Again, made: Callable[[_Again], Tensor], before: Tensor, what: tuple[str, Ref], seen: SeenPrograms
+) -> str:
     """Make a value once more, and require the one `before`, of the loop's own run."""
-    mode = again.mode
+    mode, sentence = again.mode, what[0]
     try:
         with nullcontext() if mode is None else observed(mode):
             found = made(again)
@@ -147,7 +150,7 @@ def _doubt(again: _Again, made: Callable[[_Again], Tensor], before: Tensor, sent
         return f"its operations do not run again ({type(error).__name__})."
     if found.shape != before.shape or not is_near(found, before, _TOLERANCE):
         raise InvalidInput(sentence)
-    seen.look(sentence, again.trace, mode)
+    seen.look(what, again.trace, mode)
     lines = () if mode is None else mode.foreign
     return "".join(f"{line} uses a tensor that is neither of this batch nor declared. " for line in lines).rstrip()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -135,6 +136,12 @@ class Call:
         """The record type of an argument."""
         return PUBLIC if value is None else self._kind_of(value)
 
+    def with_types(self, kinds: Mapping[int, RecordType], count: int) -> Call:
+        """The same call where the arguments with these identities have these types, of `count` records."""
+        other = copy(self)
+        other._kind_of, other._read, other.count = lambda value: kinds.get(id(value), PUBLIC), set(), count
+        return other
+
     def records(self, value: Tensor | None) -> Records | None:
         """The type of an argument where it is one of records; None where it is public."""
         kind = self.kind(value)
@@ -157,7 +164,8 @@ class Call:
         kind = self.kind(value)
         if axis < 0 or value.shape[axis] <= 1 or value.stride(axis) == 0:
             return
-        if isinstance(kind, Public) and axis in kind.drawn:
+        drawn = kind.drawn if isinstance(kind, Public) else ()
+        if any(each.axis == axis and each.refines(inner, self.count) for each in drawn):
             return
         if isinstance(kind, Public) and kind.trained:
             self.refuse("it meets a parameter that has an entry for each position of the batch", "Use one for all")

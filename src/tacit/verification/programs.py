@@ -32,7 +32,7 @@ _SIZES = frozenset(
             "end",
             "length",
         ),
-        *("repeats", "stride"),
+        *("repeats", "stride", "num_samples"),
     )
 )
 _MEANS = ("aten.mul.", "aten.div.")
@@ -49,7 +49,8 @@ class Step:
         public: whether it runs on public values alone.
         random: whether one of them was drawn.
         of_one: the record that it follows alone; None for other operations.
-        answered: whether a library runs it to choose between two equal computations, or autograd to add gradients.
+        left_out: whether it tells nothing: a library runs it to choose between two equal computations, autograd adds
+            gradients, or public values are only transposed.
         shapes: of its results.
         values: of its results, where they are public, few and not drawn.
     """
@@ -60,16 +61,16 @@ class Step:
     public: bool = field(default=True, compare=False)
     random: bool = field(default=False, compare=False)
     of_one: int | None = field(default=None, compare=False)
-    answered: bool = field(default=False, compare=False)
+    left_out: bool = field(default=False, compare=False)
     shapes: tuple[torch.Size, ...] = field(default=(), compare=False)
     values: list[Any] | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, call: Call, by_value: bool, answered: bool) -> Step:
+    def of(cls, call: Call, by_value: bool, left_out: bool) -> Step:
         """The step of a call; tensors count by value, where they are small, if the source holds their numbers."""
         form = _literal if by_value else _form
         given = {name: [form(each) for each in flat(value)] for name, value in call.given.items()}
-        return cls(str(call.function), given, call.line, answered=answered)
+        return cls(str(call.function), given, call.line, left_out=left_out)
 
     def ended(self, result: Any, public: bool, random: bool, of_one: int | None) -> None:
         """Note what came of it.
@@ -83,6 +84,7 @@ class Step:
         found = tensors_in(result)
         self.public, self.random, self.of_one = public, random, of_one
         self.shapes = tuple(_form(value) for value in found[: 1 if of_one is not None else None])
+        self.left_out = self.left_out or (public and self.name.startswith("aten.t."))
         few = public and not random and sum(value.numel() for value in found) <= _SMALL
         self.values = [value.tolist() for value in found] if few else None
 
@@ -103,7 +105,7 @@ def difference(
         >>> difference([], [], (4, 5)) is None
         True
     """
-    first, second = ([step for step in each if not (step.of_one or step.answered)] for each in (one, other))
+    first, second = ([step for step in each if not (step.of_one or step.left_out)] for each in (one, other))
     for before, after in zip(first, second, strict=False):
         means = mean and before.name.startswith(_MEANS)
         if not _is_same(before, after, sizes, numbers, means):

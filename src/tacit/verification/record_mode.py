@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -147,10 +148,13 @@ class RecordMode(TorchDispatchMode):
 
     def line(self) -> str:
         """The user's line that runs, or that made the operation whose gradient is computed."""
-        node = torch._C._current_autograd_node()
-        if node is not None and not runs_user_code(sys._getframe(1)):
-            return self._lines.get(node._sequence_nr(), "")
+        if self._differentiates():
+            return self._lines.get(torch._C._current_autograd_node()._sequence_nr(), "")
         return self.at or user_line(sys._getframe(1))
+
+    def _differentiates(self) -> bool:
+        """Whether autograd runs, and no backward pass of the user's."""
+        return torch._C._current_autograd_node() is not None and not runs_user_code(sys._getframe(2))
 
     def _note_line(self) -> str:
         line = self.line()
@@ -175,10 +179,12 @@ class RecordMode(TorchDispatchMode):
         call = Call(func, args, kwargs, self.kind, self._note_line(), self.count)
         call.undone = self.undone
         name = func._schema.name.partition("::")[2]
-        answer, node = answer_to(sys._getframe(2)), torch._C._current_autograd_node()
+        answer = answer_to(sys._getframe(2))
         # So many additions of the gradients of single records as there are records.
-        adds = name == "add" and node is not None and type(node).__name__ == "SelectBackward0"
-        step = Step.of(call, name in _LITERALS, adds or (answer is not None and answer.value is False))
+        adds = name == "add" and self._differentiates()
+        step = Step.of(
+            call, name in _LITERALS, adds or self.answering or (answer is not None and answer.value is False)
+        )
         self.program.append(step)
         output = self._run(call, name, types, args, kwargs)
         values = [value for value in (*call.tensors, *tensors_in(output)) if self.storages.find(value) is not None]
@@ -231,8 +237,10 @@ class RecordMode(TorchDispatchMode):
         whole = next((kind for kind in kinds if isinstance(kind, WholeBatch)), None)
         ones = [kind for kind in kinds if isinstance(kind, OneRecord)]
         typed = any(isinstance(kind, Records) for kind in kinds)
+        # Autograd adds up the gradients of one parameter, which records had one by one: that sum is of the whole batch.
+        summed = name in ("add", "add_") and self._differentiates() and not typed
         if whole is not None:
-            if typed or ones:
+            if typed or (ones and not summed):
                 why = f"its result is of the whole batch, and meets records at {call.line}"
                 refuse(whole.operation, whole.line, why, whole.mend)
             return whole
@@ -251,6 +259,8 @@ class RecordMode(TorchDispatchMode):
             if not call.name.startswith("aten."):
                 call.unknown("operations of extensions have no record rule", "Declare model_rows, or use torch's")
             call.unknown(f"{call.name} has no record rule", "Add one, or declare model_rows")
+        if ones and summed:
+            return call.whole()
         if ones and base not in ("cat", "stack"):
             call.refuse("one record meets others")
         result = rule(call)
@@ -284,23 +294,24 @@ class RecordMode(TorchDispatchMode):
         return output
 
     def _of_public(self, func: Any, args: Any, kwargs: Any, call: Call) -> Any:
-        drawn = rules.drawn(call, self.kind)
-        if call.name.removeprefix("aten.") in ANSWERS and self._any_in(self._random, call.tensors):
-            self.branches = True
-        random = drawn or call.name.removeprefix("aten.") in rules.DRAWN or self._any_in(self._random, call.tensors)
-        output = func(*args, **kwargs)
+        drawn = rules.drawn(call)
+        name = call.name.removeprefix("aten.")
+        of_draws = self._any_in(self._random, call.tensors)
+        self.branches = self.branches or (name in ANSWERS and of_draws and not self.answering)
+        random = name in rules.DRAWN or of_draws
         written = call.written()
-        for value in written:
+        draws = [self.storages.draws_after(*each) for each in zip(written, repeat(drawn[0]), strict=False)]
+        output = func(*args, **kwargs)
+        for value, found in zip(written, draws, strict=True):
             self._wrote(value, PUBLIC, call)
-            self._spread(call.tensors, value, bool(random))
-        for value in tensors_in(output):
+            entry = self._kept(value)
+            entry.block, entry.draws = found if entry.is_public else (0, 0)
+            self._spread(call.tensors, value, random)
+        for place, value in enumerate(tensors_in(output)):
             if self.storages.find(value) is None:
                 self.storages.add(value)
-                self._spread(call.tensors, value, bool(random))
-            if drawn and all(
-                size == value.numel() * value.element_size() for size in [value.untyped_storage().nbytes()]
-            ):
-                self.storages.assign(value, Public(drawn), call.name, call.line)
+                self.storages.assign(value, drawn[min(place, len(drawn) - 1)], call.name, call.line)
+                self._spread(call.tensors, value, random)
         return output
 
     def _lifted(self, output: Tensor) -> Tensor:
@@ -319,7 +330,7 @@ class RecordMode(TorchDispatchMode):
         if name in rules.UNWRITTEN:
             mark_unwritten(entry, output)
         elif name in rules.DRAWS and call.given.get("generator") is None:
-            entry.block = output.element_size()
+            entry.block, entry.draws = output.element_size(), output.numel()
         return output
 
     def _answered(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor], line: str) -> Any:

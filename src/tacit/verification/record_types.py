@@ -53,15 +53,28 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Draws:
+    """Independent draws of one law: the entry at index i along `axis` follows draw (i // inner) mod `count` alone."""
+
+    axis: int
+    inner: int
+    count: int
+
+    def refines(self, inner: int, count: int) -> bool:
+        """Whether no two of `count` records, each with `inner` entries in a row, share a draw."""
+        return inner % self.inner == 0 and self.inner * self.count % (inner * count) == 0
+
+
+@dataclass(frozen=True)
 class Public:
     """No record's value.
 
     Attributes:
-        drawn: axes along which the entries are independent draws of one law.
+        drawn: axes along which the entries are draws, each by itself.
         trained: a parameter that training moves, so that its values now say nothing about its values later.
     """
 
-    drawn: frozenset[int] = frozenset()
+    drawn: frozenset[Draws] = frozenset()
     trained: bool = False
 
 
@@ -134,17 +147,28 @@ def stride_of(layout: Layout, kind: Records) -> int:
     return kind.inner * layout.strides[kind.axis]
 
 
-def drawn_axes(layout: Layout, block: int) -> frozenset[int]:
-    """Axes along which the entries are independent where blocks of `block` bytes of the storage are."""
+def draws_in(layout: Layout, block: int, count: int, size: int) -> frozenset[Draws]:
+    """How the entries of a tensor are drawn where byte i of its storage follows draw (i // block) mod count.
+
+    Args:
+        layout: of the tensor.
+        block: bytes of one draw in a row, >= 1.
+        count: draws, >= 1.
+        size: bytes of the storage.
+    """
     steps = layout.steps()
+    kind = records_in(layout, block, count) if count > 1 else None
+    found = frozenset([Draws(kind.axis, kind.inner, count)] if isinstance(kind, Records) else [])
+    if block * count < size:
+        return found
     outer = [(axis, size, step) for axis, size, step in steps if step % block == 0]
     extent = layout.offset % block + sum((size - 1) * step for _, size, step in steps if step % block)
     reach = 0
     for _, size, step in sorted(outer, key=lambda each: each[2]):
         if step < reach + block:
-            return frozenset()
+            return found
         reach += (size - 1) * step
-    return frozenset(axis for axis, _, _ in outer) if extent < block else frozenset()
+    return frozenset(Draws(axis, 1, size) for axis, size, _ in outer) if outer and extent < block else found
 
 
 def is_constant(value: Tensor, axis: int, inner: int, count: int) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tacit.verification.calls import refuse
 from tacit.verification.record_types import (
+    Draws,
     Layout,
     OneRecord,
     Part,
@@ -17,7 +18,7 @@ from tacit.verification.record_types import (
     Records,
     RecordType,
     WholeBatch,
-    drawn_axes,
+    draws_in,
     records_in,
     stride_of,
 )
@@ -33,7 +34,8 @@ class Entry:
         stride: bytes of one record in a row; 0 where it holds no records.
         single: the one record that all of it belongs to.
         whole: the operation that made it of all records.
-        block: bytes of one independent draw; 0 where it holds no draws.
+        block: bytes of one independent draw in a row; 0 where it holds no draws.
+        draws: how many there are; behind the last the first goes on.
         trained: whether training moves it.
         unwritten: bytes that no operation has written yet; None where there are none.
         parts: layouts of views of some of the records, and which operation made them where.
@@ -46,6 +48,7 @@ class Entry:
     single: OneRecord | None = None
     whole: WholeBatch | None = None
     block: int = 0
+    draws: int = 0
     trained: bool = False
     unwritten: Tensor | None = None
     parts: dict[Layout, tuple[str, str]] = field(default_factory=dict)
@@ -99,7 +102,7 @@ class Storages:
             return entry.single
         layout = Layout.of(value)
         if entry.block:
-            return Public(drawn_axes(layout, entry.block))
+            return Public(draws_in(layout, entry.block, entry.draws, entry.storage.nbytes()))
         found = records_in(layout, entry.stride, self.count)
         if isinstance(found, int):
             place = (layout.sizes, layout.strides, layout.offset % entry.stride)
@@ -134,7 +137,30 @@ class Storages:
                     name, line, "its result lies in memory in another order than by records", "Copy it: .contiguous()"
                 )
         elif isinstance(kind, Public) and kind.drawn:
-            entry.block = _block(value, kind.drawn)
+            entry.block, entry.draws = self.draws_after(value, kind)
+
+    def draws_after(self, value: Tensor, kind: Public) -> tuple[int, int]:
+        """(bytes in a row, number) of the draws of a storage once values of `kind` are written; zeros for none.
+
+        Args:
+            value: the tensor that they are written into, before.
+            kind: how they are drawn.
+        """
+        layout, entry, drawn = Layout.of(value), self.find(value), kind.drawn
+        size = value.untyped_storage().nbytes()
+        covers = size == value.numel() * value.element_size()
+        if covers and (block := _block(layout, drawn)):
+            return block, size // block
+        for each in sorted(drawn, key=lambda each: -each.count):
+            stride = each.inner * layout.strides[each.axis]
+            if not stride or records_in(layout, stride, each.count) != Records(each.axis, each.inner):
+                continue
+            if covers or entry is None:
+                return stride, each.count
+            alike = Draws(0, entry.block, entry.draws).refines(stride, each.count) if entry.block else None
+            if alike or (alike is None and rest_is_constant(entry, stride, each.count)):
+                return stride, each.count
+        return 0, 0
 
     def identity(self, value: Tensor) -> Hashable:
         """Names the values of a public tensor: equal for equal values."""
@@ -143,16 +169,15 @@ class Storages:
         return value.untyped_storage()._cdata, version, Layout.of(value)
 
 
-def _block(value: Tensor, drawn: frozenset[int]) -> int:
-    """Bytes of one draw where a new `value` was drawn independently along the axes `drawn`; 0 for no such block."""
-    steps = sorted(Layout.of(value).steps(), key=lambda each: -each[2])
-    size = value.element_size()
-    if value.untyped_storage().nbytes() != value.numel() * size:
-        return 0
-    for place in range(len(steps), 0, -1):
-        if all(axis in drawn for axis, _, _ in steps[:place]):
-            return steps[place - 1][2]
-    return 0
+def _block(layout: Layout, drawn: frozenset[Draws]) -> int:
+    """Bytes of one draw where the outer axes of a storage are drawn, every entry of theirs by itself; 0 for none."""
+    steps = sorted(layout.steps(), key=lambda each: -each[2])
+    block = 0
+    for axis, size, step in steps:
+        if Draws(axis, 1, size) not in drawn:
+            break
+        block = step
+    return block
 
 
 def mark_unwritten(entry: Entry, value: Tensor) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from itertools import product
 
-import torch
-from torch import Tensor
+from torch import broadcast_shapes
 
-from tacit.verification.calls import Call, axes_of
-from tacit.verification.record_types import Public, RecordType
+from tacit.errors import MixesRecords
+from tacit.verification.calls import RULES, Call
+from tacit.verification.record_types import Draws, Public, Records, RecordType, is_constant
 
 UNWRITTEN = frozenset(("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"))
 """Give memory as it is."""
@@ -17,7 +18,12 @@ DRAWS = frozenset(("rand", "randn", "randint", "rand_like", "randn_like", "randi
 _IN_PLACE = frozenset(
     ("bernoulli_", "uniform_", "normal_", "exponential_", "random_", "log_normal_", "cauchy_", "geometric_")
 )
-DRAWN = DRAWS | _IN_PLACE | frozenset(("randperm", "bernoulli", "normal", "multinomial", "poisson"))
+DRAWN = (
+    DRAWS
+    | _IN_PLACE
+    | frozenset(("randperm", "bernoulli", "normal", "multinomial", "poisson", "binomial", "native_dropout"))
+    | frozenset(("_standard_gamma", "_sample_dirichlet"))
+)
 """Draw from a generator."""
 FACTORIES = (
     UNWRITTEN
@@ -44,69 +50,58 @@ FACTORIES = (
 """Read no value of their arguments."""
 FILLS = frozenset(("copy_", "fill_", "zero_", "rrelu_with_noise", *_IN_PLACE))
 """Write all of what they are given, and do not read it."""
-_KEEPING = ("_softmax", "_log_softmax", "sort", "argsort", "cumsum", "topk", "sum", "mean", "amax", "amin", "argmax",
-            "argmin", "flip")  # fmt: skip
 
 
-def drawn(call: Call, kind_of: Callable[[Tensor], RecordType]) -> frozenset[int]:
-    """Axes along which the result of an operation on public values is drawn independently, of one law."""
+def drawn(call: Call) -> list[Public]:
+    """How each result of an operation on public values is drawn.
+
+    Draws are records of a kind: where the rule of the operation types its result with draw i in the place of record i,
+    every entry follows one draw alone, all by one function, and so is a draw of one law again.
+    """
+    given = [
+        (value, kind.drawn) for value in call.tensors if isinstance(kind := call.kind(value), Public) and kind.drawn
+    ]
     name = call.name.removeprefix("aten.")
-    if name in _IN_PLACE or name in ("bernoulli", "normal"):
-        if call.given.get("generator") is not None:
-            return frozenset()
-        others = [value for value in call.tensors if value is not call.tensors[0] or name in ("bernoulli", "normal")]
-        return _constant_axes(call, others)
-    kinds = [kind_of(value) for value in call.tensors]
-    if not any(isinstance(kind, Public) and kind.drawn for kind in kinds):
-        return frozenset()
-    if torch.Tag.pointwise in call.function.tags or name in ("_to_copy", "clone", "where", "masked_fill", "copy_"):
-        return _constant_axes(call, call.tensors)
-    if name in ("index", "embedding", "index_select"):
-        return _looked_up(call, kinds)
-    if name in _KEEPING and len(kinds) == 1 and isinstance(kinds[0], Public):
-        dims = call.given.get("dim", call.given.get("dims"))
-        value = call.tensors[0]
-        keeps = call.given.get("keepdim", name in _KEEPING[:6])
-        lost = axes_of(value, dims if dims is not None else -1)
-        kept = [axis for axis in range(value.dim()) if axis not in lost or keeps or name in ("topk", "flip")]
-        return frozenset(place for place, axis in enumerate(kept) if axis in kinds[0].drawn and axis not in lost)
-    return frozenset()
+    if name in DRAWN and call.given.get("generator") is not None:
+        return [Public()]
+    if name in _IN_PLACE or (name in DRAWN and not given):
+        return [Public(frozenset(_drawn_alike(call, name)))]
+    found: list[set[Draws]] = []
+    for count in {each.count for _, drawn in given for each in drawn}:
+        ways = [
+            [Records(each.axis, each.inner * (each.count // count)) for each in drawn if each.count % count == 0]
+            for _, drawn in given
+        ]
+        for kinds in product(*ways):
+            typed = call.with_types({id(value): kind for (value, _), kind in zip(given, kinds, strict=True)}, count)
+            results = _types(typed, name)
+            found = found or [set() for _ in results]
+            for each, kind in zip(found, results, strict=False):
+                each.update([Draws(kind.axis, kind.inner, count)] if isinstance(kind, Records) else [])
+    return [Public(frozenset(each)) for each in found] or [Public()]
 
 
-def _looked_up(call: Call, kinds: list[RecordType]) -> frozenset[int]:
-    """Rows of a public table at drawn indices: drawn along the axes of the indices, which stand first."""
-    first, places = kinds[0], kinds[1:]
-    indices = call.given.get("indices", call.given.get("index"))
-    leads = not isinstance(indices, list) or len(indices) == 1
-    if not leads or len(places) != 1 or (isinstance(first, Public) and first.drawn):
-        return frozenset()
-    return places[0].drawn if isinstance(places[0], Public) else frozenset()
+def _types(call: Call, name: str) -> list[RecordType]:
+    """The types of the results by the rule of the operation; none where it refuses."""
+    try:
+        found = RULES[name.rstrip("_") if not name.startswith("__") else name.strip("_")](call)
+    except (KeyError, MixesRecords):
+        return []
+    return [] if call.unread() else found if isinstance(found, list) else [found]
 
 
-def _constant_axes(call: Call, values: list[Tensor]) -> frozenset[int]:
-    """Axes of the broadcast result along which every value is drawn, or constant."""
-    ndim = max((value.dim() for value in call.tensors), default=0)
-    found = set(range(ndim))
-    for value in values:
-        kind = call.kind(value)
-        for axis in range(value.dim()):
-            own = isinstance(kind, Public) and axis in kind.drawn
-            if not own and value.shape[axis] > 1 and not _equal_along(value, axis):
-                found.discard(axis + ndim - value.dim())
-    random = [value for value in values if isinstance(kind := call.kind(value), Public) and kind.drawn]
-    for axis in list(found):
-        # A draw that is broadcast along an axis is equal along it, and no draw.
-        for value in random:
-            place = axis - (ndim - value.dim())
-            if place < 0 or (value.shape[place] == 1 and max(_size(each, axis, ndim) for each in call.tensors) > 1):
-                found.discard(axis)
-    return frozenset(found)
-
-
-def _size(value: Tensor, axis: int, ndim: int) -> int:
-    place = axis - (ndim - value.dim())
-    return value.shape[place] if place >= 0 else 1
-
-
-def _equal_along(value: Tensor, axis: int) -> bool:
-    return value.stride(axis) == 0 or bool(torch.eq(value.narrow(axis, 0, 1), value).all())
+def _drawn_alike(call: Call, name: str) -> Iterator[Draws]:
+    """The axes of fresh draws along which their law is the same."""
+    if name == "multinomial":
+        value = call["self"]
+        if call["replacement"]:
+            yield Draws(value.dim() - 1, 1, call["num_samples"])
+        if value.dim() == 2 and is_constant(value, 0, 1, len(value)):
+            yield Draws(0, 1, len(value))
+        return
+    laws = call.tensors[name in _IN_PLACE :]
+    shape = broadcast_shapes(*(value.shape for value in call.tensors))
+    for axis, size in enumerate(shape[: -1 if name == "_sample_dirichlet" else None]):
+        places = [(value, axis + value.dim() - len(shape)) for value in laws]
+        if all(place < 0 or is_constant(value, place, 1, value.shape[place]) for value, place in places):
+            yield Draws(axis, 1, size)
