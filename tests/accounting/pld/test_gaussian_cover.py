@@ -125,6 +125,17 @@ def test_few_rare_steps_have_a_narrow_mu(noise_multiplier, rate, steps, slack, w
     assert 0 < low <= high <= low * (1 + width)
 
 
+def test_one_step_within_the_slack_needs_no_mu():
+    """A saddle of one rare step is a hundred times too high, and alone decided that its mu is not 0."""
+    assert Pld()(Gaussian(0.855).poisson(4.23e-6)).mu(slack=1e-5).interval == (0.0, 0.0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_mu_of_rare_steps_warns_of_no_overflow():
+    """Bounds near an epsilon were computed outside of the context in which overflows mean nothing."""
+    assert Pld()(Gaussian(2.7213871969917736).poisson(2.8974151052892366e-05) * 12).mu() > 0
+
+
 @pytest.mark.parametrize(
     "mechanism", [Gaussian(1.1).poisson(0.0042667) * 14062, Gaussian(2.0).poisson(0.2) * 100], ids=str
 )

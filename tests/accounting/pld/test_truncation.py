@@ -229,7 +229,9 @@ def test_reverse_moments_are_upper_bounds(pair: Pair):
 FEW_SAMPLES = [
     (SampledGaussianPair(1.0, 1e-6, True), 10**6, 1e-5), (GaussianReplacePair(1.0, 1e-6), 10**6, 1e-10),
     (SampledGaussianPair(0.6, 1e-9, True), 10**8, 1e-10), (GaussianReplacePair(0.6, 1e-9), 10**8, 1e-5),
-    (GaussianReplacePair(3.0, 1e-4), 10**4, 1e-3),
+    (GaussianReplacePair(3.0, 1e-4), 10**4, 1e-3), (SampledGaussianPair(0.6, 1.53e-9, False), 161541, 1.7e-7),
+    (SampledGaussianPair(2.4, 4.7e-10, False), 133, 1.7e-11), (SampledGaussianPair(0.4, 6.4e-6, False), 2, 5.5e-9),
+    (SampledGaussianPair(0.85, 9.25e-8, False), 94301, 2.9e-8),
 ]  # fmt: skip
 
 
@@ -246,19 +248,26 @@ def test_mu_of_few_samples_has_an_upper_end():
     assert 0 < low <= high <= low * (1 + 1e-5)
 
 
-@pytest.mark.parametrize("threshold", [0.05, 0.6])
-@pytest.mark.parametrize("pair", [SampledGaussianPair(0.6, 1e-3, True), GaussianReplacePair(1.2, 0.02)], ids=str)
+CUT = [
+    (SampledGaussianPair(0.6, 1e-3, True), 0.05), (SampledGaussianPair(0.6, 1e-3, True), 0.6),
+    (GaussianReplacePair(1.2, 0.02), 0.05), (GaussianReplacePair(1.2, 0.02), 0.6),
+    (SampledGaussianPair(0.6, 1e-3, False), -0.005), (SampledGaussianPair(1.2, 0.02, False), -0.3),
+    (SampledGaussianPair(0.4, 1e-2, False), -6.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("pair", "threshold"), CUT, ids=str)
 def test_moments_of_a_truncated_step_hold_an_integral(pair: SampledGaussian, threshold: float):
     """The cut lies where half of the tilted mass may be; smooth rules would miss it by the density there."""
     step = TruncatedCumulant(pair, 1, 30.0, threshold)
     with mpmath.workdps(25):
         sigma, rate = mpmath.mpf(pair.sigma), mpmath.mpf(pair.rate)
-        high = mpmath.mpf(step.ends[1])
+        high = mpmath.mpf(float(pair.noise_at(np.array([threshold]))[0]))
 
         def density(u, z):
             up, down = (1 - rate + rate * mpmath.e ** (s * u / sigma - 1 / (2 * sigma**2)) for s in (1, -1))
             ratio = up / down if pair.symmetric else up
-            return mpmath.npdf(u) * up * ratio**z
+            return mpmath.npdf(u) * (up * ratio**z if pair.loss_sign > 0 else ratio**-z)
 
         ends = [high - 30, *mpmath.linspace(-12, high, 25)]
 

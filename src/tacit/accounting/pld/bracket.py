@@ -121,7 +121,7 @@ def _above(points: np.ndarray, values: list[Interval]) -> float:
 _FEW_ALPHAS = 2  # Type I errors for which exact values are worth their tenth of a second.
 _POINTS = 33  # Epsilons among which the one that needs most mu is looked for first.
 _BEYOND = (1 + 1e-6, 1.001, 1.02, 1.2, 2.0, 4.0)  # They reach beyond the epsilon whose rough delta is the slack.
-_CLEARLY = 4.0  # Ratio of a rough delta to the slack from which on no engine is asked whether it exceeds it.
+_CLEARLY = 1e3  # Ratio of a rough delta to the slack from which on no engine is asked whether it exceeds it.
 _NO_REGRET, _REGRET_POINTS = 1e-6, 65  # delta below which nothing is to regret, and epsilons down to there.
 _LEAST_DELTA = 1e-300  # delta below which logs and ratios of bounds leave the range of normal doubles.
 _NEAR_ZERO = 1e-15  # delta up to which epsilons are searched where no slack is allowed.

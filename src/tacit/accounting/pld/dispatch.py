@@ -318,6 +318,7 @@ class Dispatch(Bounds):
         # From the largest loss on delta is known, and bounds around it would be of no use elsewhere.
         local = cache(lambda: self.at_epsilon(epsilon if epsilon < self.top else self.top / 2).near)
 
+        @_IGNORE_OVERFLOW
         def delta(value: float) -> tuple[float, float]:
             beyond = value >= self.top * (1 + ALLOWANCE)
             return self._simple.beyond_the_top() if beyond else _allowed(valid_bounds(local(), value))

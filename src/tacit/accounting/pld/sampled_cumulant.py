@@ -154,8 +154,8 @@ def _vertical(pair: SampledGaussian, ends: tuple[float, float], top: np.ndarray,
         turn = np.where(weight < 0.5, weight / np.maximum(1 - 2 * weight, np.finfo(float).tiny), 1.0)
         growth = growth + t * angle * np.minimum(turn, 1.0)
         if sign < 0 or (not pair.symmetric and pair.loss_sign < 0):
-            # It is divided by, and falls to max(cos(a / 2), |1 - r| / (1 + r)) of its value at a = 0.
-            falls = -np.log(np.maximum(np.cos(angle / 2), np.abs(1 - 2 * weight)))
+            # It is divided by, and its square falls by the share 4 w (1 - w) sin^2(a / 2) of that at a = 0.
+            falls = -0.5 * np.log1p(-4 * weight * (1 - weight) * np.sin(angle / 2) ** 2)
     return line.log_mass + growth, line.loss + 0 * growth, falls
 
 
@@ -305,11 +305,11 @@ class SampledGaussianCumulant(StepCumulant):
     def _log_moment_bound(self, theta: float) -> float:
         """Return log of the moment and of what the rule may miss."""
         value = self.log_moment(theta)
-        more = self._miss(theta) + self._identity(theta) + self._below(theta)
+        more = self._miss(theta) + self._identity(theta) + self._beyond(theta)
         return value + float(np.log1p(more * np.exp(min(-value, 700.0))))
 
-    def _below(self, theta: float) -> float:
-        """What noise that is neither in the ends nor left out adds to the moment at most."""
+    def _beyond(self, theta: float) -> float:
+        """What noise that is neither between the ends nor left out adds to the moment at most."""
         return 0.0
 
     def _identity(self, theta: float) -> float:
@@ -320,7 +320,7 @@ class SampledGaussianCumulant(StepCumulant):
     def rounding(self) -> float:
         """Return `moment_rounding` of the nodes, with what the rule may miss."""
         log_mass, loss = self.real.log_mass, self.real.loss
-        miss = self._miss(self.theta) + self._identity(self.theta) + self._below(self.theta)
+        miss = self._miss(self.theta) + self._identity(self.theta) + self._beyond(self.theta)
         miss = miss * float(np.exp(-self.moment))
         units = line_units(self.pair, self.real)
         return 2 * miss + moment_rounding(log_mass, loss, self.theta, self.moment, units)
@@ -400,41 +400,49 @@ class SampledGaussianCumulant(StepCumulant):
 
 
 class TruncatedCumulant(SampledGaussianCumulant):
-    """A Poisson-subsampled Gaussian step without its losses above a threshold, by Gauss-Legendre rules over the noise.
+    """A Poisson-subsampled Gaussian step without the noise above a threshold, by Gauss-Legendre rules over the noise.
 
-    Runs with a loss above it are not counted as left out: whoever truncates the step accounts for them (Theorem 5.7).
-    The noise below the ends has small losses, and counts as an error of the moments.
+    There lie its largest losses, or the least where the loss falls with the noise. Such runs are not counted as left
+    out: whoever truncates the step accounts for them (Theorem 5.7). The noise below the ends hardly occurs, and
+    counts as an error of the moments.
     """
 
     def __init__(self, pair: SampledGaussian, steps: int, theta: float, threshold: float):
-        """The step with its losses up to the threshold.
+        """The step with the noise up to that of the threshold.
 
         Args:
-            pair: a step whose loss grows with the noise.
+            pair: a step.
             steps: independent repetitions, >= 1.
             theta: tilt of the saddle point, > 0.
-            threshold: the largest loss.
+            threshold: the largest loss, or the least where the loss falls with the noise.
 
         Raises:
             Unsuitable: the noise has no end below which next to nothing is lost.
         """
-        high = float(pair.noise_at(np.array([threshold]))[0])
         log_cut = _LOG_BELOW - np.log(steps) - np.log1p(theta)
-        low = next((u for u in _LOWEST.tolist() if _log_below(pair, theta, u) < log_cut), None)
-        if low is None or low >= high:
+        far = float(pair.noise_at(np.array([threshold]))[0])
+        low = next((u for u in _LOWEST.tolist() if _log_beyond(pair, theta, u, -1) < log_cut), None)
+        if low is None or low >= far:
             raise Unsuitable
-        self._least = low
+        # Losses that fall with the noise hardly count long before they are cut.
+        high = next((u for u in (-_LOWEST).tolist() if u < far and _log_beyond(pair, theta, u, 1) < log_cut), far)
+        self._ignored = [(low, -1), *([(high, 1)] if high < far else [])]
         super().__init__(pair, steps, theta, 3 * (theta + 2), (low, high))
         self.left_out = 0.0
 
-    def _below(self, theta: float) -> float:
-        return float(np.exp(min(_log_below(self.pair, theta, self._least), 700.0)))
+    def _beyond(self, theta: float) -> float:
+        logs = (min(_log_beyond(self.pair, theta, u, side), 700.0) for u, side in self._ignored)
+        return float(sum(np.exp(log) for log in logs))
+
+    def _log_decay(self, t: np.ndarray) -> np.ndarray:
+        missed = self._beyond(self.theta) * float(np.exp(-self.moment))
+        return np.minimum(np.log(np.exp(super()._log_decay(t)) + missed), 0.0)
 
     def _real(self) -> Line:
         return self._legendre(0.0)
 
     def _line_for(self, frequency: float) -> tuple[Line, float]:
-        missed = float(np.exp(LOG_TOLERANCE)) + self._below(self.theta) * float(np.exp(-self.moment))
+        missed = float(np.exp(LOG_TOLERANCE)) + self._beyond(self.theta) * float(np.exp(-self.moment))
         return self._legendre(frequency), missed
 
     def _legendre(self, frequency: float) -> Line:
@@ -444,11 +452,20 @@ class TruncatedCumulant(SampledGaussianCumulant):
         return float(np.exp(min(LOG_TOLERANCE + 1.0 + self.log_moment(theta), 700.0)))
 
 
-def _log_below(pair: SampledGaussian, theta: float, u: float) -> float:
-    """Log of a bound on E_P e^{theta L} of the noise below u, where the loss grows: P- or Q-mass, by Hoelder's."""
-    if theta >= 0:
-        return float(log_ndtr(u) + theta * on_line(pair, np.array([u]), 1.0, 0.0).loss[0])
-    return float(log_ndtr(u + 1 / pair.sigma))
+def _log_beyond(pair: SampledGaussian, theta: float, u: float, side: int) -> float:
+    """Log of a bound on E_P e^{theta L} of the noise beyond u: its largest loss there, P- or Q-mass by Hoelder's.
+
+    Args:
+        pair: a step.
+        theta: tilt, >= -1.
+        u: end of the noise.
+        side: -1 for the noise below u; 1 for that above, where only a loss that falls with the noise has a bound.
+    """
+    if theta < 0:
+        return float(log_ndtr(1 / pair.sigma - side * u))
+    falls = side * pair.loss_sign < 0
+    largest = float(on_line(pair, np.array([u]), 1.0, 0.0).loss[0]) if falls else pair.largest
+    return float(log_ndtr(-side * u)) + theta * largest
 
 
 def legendre_nodes(

@@ -21,7 +21,7 @@ from tacit.accounting.pld.fft import EDGES, Convolution, thinned
 from tacit.accounting.pld.intervals import LocalBounds, inverted, looseness, valid_bounds
 from tacit.accounting.pld.inversion import saddle_line
 from tacit.accounting.pld.rounding import PERTURBATION, UNIT, mass_units
-from tacit.accounting.pld.saddle_point import SMALLEST, saddle_for_delta, saddle_for_epsilon
+from tacit.accounting.pld.saddle_point import SMALLEST, saddle_at, saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.pld.sampled_cumulant import TruncatedCumulant
 from tacit.accounting.pld.step_cumulants import (
     CompositionCumulant,
@@ -80,6 +80,11 @@ class TruncatedPair(Pair):
     def atoms(self) -> tuple[float, ...]:
         """Return the losses of positive mass."""
         return tuple(atom for atom in self.base.atoms if self.low < atom <= self.high)
+
+    @property
+    def threshold(self) -> float:
+        """Return the loss at which the pair is cut: from above, or else from below."""
+        return self.high if self.high < self.base.largest else self.low
 
     def edge_error(self, size: float) -> float:
         """Return that of the pair."""
@@ -150,12 +155,11 @@ class Truncation:
         groups = any(isinstance(pair, GaussianMixturePair) for pair, _ in parts)
         self._rough, self._tilt = (_ROUGH_OF_GROUPS, _TILT_OF_GROUPS) if groups else (_ROUGH, _TILT)
         self._plain = [(pair, steps) for pair, steps in parts if isinstance(pair, GaussianPair)]
-        self._sampled = [
-            (pair, steps)
-            for pair, steps in parts
-            if isinstance(pair, SampledGaussian) and pair.rate < 1 and pair.largest == np.inf
-        ]
-        self._has_lines = bool(self._sampled) and len(self._sampled) + len(self._plain) == len(parts)
+        self._sampled = [(pair, steps) for pair, steps in parts if isinstance(pair, SampledGaussian) and pair.rate < 1]
+        # Of one sign of loss: where the sampled ones are bounded above, a plain one leaves nothing to cut.
+        bounded = [pair.largest < np.inf for pair, _ in self._sampled]
+        alike = not any(bounded) or (all(bounded) and not self._plain)
+        self._has_lines = alike and bool(bounded) and len(self._sampled) + len(self._plain) == len(parts)
 
     @cached_property
     def _chances(self) -> np.ndarray:
@@ -197,23 +201,42 @@ class Truncation:
         return replace(close, beyond=wide)
 
     def outline(self, delta: float) -> tuple[np.ndarray, np.ndarray] | None:
-        """Rough (epsilons, deltas) down to `delta`, from small lattices at growing epsilons; None where none is used.
+        """Rough (epsilons, deltas) down to `delta`, from blocks of growing epsilons; None where none is used.
 
         Saddles alone are off by orders of magnitude where a record is removed: few samples have no light tail.
         """
         if np.isfinite(self._top):
             return None
-        epsilons, deltas, epsilon = [], [], self._least
-        while not deltas or (deltas[-1] > delta and epsilon < _FARTHEST * self._least):
-            rough = self._wide(epsilon, self._rough)
-            if rough is None:
+        blocks, deltas, epsilon = [], [1.0], self._least
+        while deltas[-1] > delta and epsilon < _FARTHEST * self._least:
+            block = self._saddles(epsilon) if self._has_lines else self._rough_values(epsilon)
+            if block is None:
                 return None
-            for each in [0.0] * (not deltas) + [epsilon * ratio for ratio in _RATIOS]:
-                low, high = valid_bounds(rough, each)
-                epsilons.append(each)
-                deltas.append(max(low, _FAINT * high, SMALLEST) ** 0.5 * high**0.5)
-            epsilon *= _BEYOND[0] ** 2
-        return np.array(epsilons), np.minimum.accumulate(deltas)
+            blocks.append(block)
+            deltas, epsilon = block[1], epsilon * _BEYOND[0] ** 2
+        epsilons, values = np.concatenate(blocks, axis=1)
+        epsilons = np.maximum.accumulate(np.append(0.0, epsilons))
+        return epsilons, np.minimum.accumulate(np.maximum(np.append(values[0], values), SMALLEST))
+
+    def _saddles(self, epsilon: float) -> np.ndarray | None:
+        """Saddle-point values of (epsilons, deltas) around an epsilon, of the losses that its line would hold."""
+        _, chance, cut = self._cut(epsilon)
+        cumulant, settled = self._coarse(cut), _settled(cut, chance)[0]
+        if cumulant is None:
+            return None
+        first, last = (saddle_for_epsilon(cumulant, epsilon * float(ratio)).theta for ratio in _RATIOS[[0, -1]])
+        saddles = [saddle_at(cumulant, theta) for theta in np.geomspace(first, last, len(_RATIOS)).tolist()]
+        epsilons = np.array([saddle.epsilon for saddle in saddles])
+        inside = np.exp([min(saddle.log_delta, 0.0) for saddle in saddles])
+        return np.array([epsilons, inside + settled[0] - np.exp(epsilons) * settled[1]])
+
+    def _rough_values(self, epsilon: float) -> np.ndarray | None:
+        """The same from the bounds of a small lattice."""
+        rough = self._wide(epsilon, self._rough)
+        if rough is None:
+            return None
+        low, high = np.array([valid_bounds(rough, each) for each in (epsilon * _RATIOS).tolist()]).T
+        return np.array([epsilon * _RATIOS, np.sqrt(np.maximum(low, _FAINT * high) * high)])
 
     def near_delta(self, delta: float, epsilon: float) -> TruncatedSum | None:
         """The bounds around the epsilon of `delta`; None where the search finds none.
@@ -246,8 +269,10 @@ class Truncation:
         if not self._has_lines:
             return None
         for _ in range(_SEARCHES):  # Saddle-point values without the losses that no line of this epsilon holds.
-            _, cut = self._cut(epsilon)
-            found = saddle_for_delta(self._coarse(cut), float(np.log(delta))).epsilon
+            cumulant = self._coarse(self._cut(epsilon)[2])
+            if cumulant is None:
+                return None
+            found = saddle_for_delta(cumulant, float(np.log(delta))).epsilon
             near = epsilon / _SAME < found < _SAME * epsilon
             epsilon = max(min(found, _CLOSE * epsilon), self._least)
             if near or found <= self._least:
@@ -288,34 +313,44 @@ class Truncation:
         """The epsilon up to which bounds around this one serve: twice it, or a share of the margin."""
         return max(epsilon * _BEYOND[0], _SHALLOW * self._least if epsilon < _SHALLOW * self._least else 0.0)
 
-    def _cut(self, epsilon: float) -> tuple[float, list[tuple[TruncatedPair, int]]]:
-        """The sampled Gaussians with their losses up to a margin beyond the limit, after the chance of that."""
+    def _cut(self, epsilon: float) -> tuple[tuple[float, float], float, list[tuple[TruncatedPair, int]]]:
+        """The ends that bounds around `epsilon` serve, the chance of `_margin`, and the sampled Gaussians, cut."""
+        if np.isfinite(self._top):
+            floor = epsilon / _BEYOND[0]
+            cut = [(TruncatedPair(pair, self._lowest(pair, floor), np.inf), steps) for pair, steps in self._sampled]
+            return (floor, np.inf), 0.0, cut
         limit = self._limit(epsilon)
         margin, chance = self._margin(limit)
-        return chance, [(TruncatedPair(pair, -np.inf, limit + margin), steps) for pair, steps in self._sampled]
+        cut = [(TruncatedPair(pair, -np.inf, limit + margin), steps) for pair, steps in self._sampled]
+        return (0.0, limit), chance, cut
 
-    def _coarse(self, cut: list[tuple[TruncatedPair, int]]) -> CompositionCumulant[DiscreteLoss]:
-        return CompositionCumulant(Convolution([*cut, *self._plain]).coarse_losses)
+    def _coarse(self, cut: list[tuple[TruncatedPair, int]]) -> CompositionCumulant[DiscreteLoss] | None:
+        losses = Convolution([*cut, *self._plain]).coarse_losses
+        return CompositionCumulant(losses) if all(len(part.losses) for part in losses) else None
 
     def _line(self, epsilon: float) -> TruncatedSum | None:
-        """A saddle line of the losses up to a margin beyond the limit; None where some part has no cumulant."""
+        """A saddle line of the losses that matter to `epsilon`; None where some part has no cumulant."""
         if not self._has_lines:
             return None
-        chance, cut = self._cut(epsilon)
-        saddle = saddle_for_epsilon(self._coarse(cut), epsilon)
-        saddle = replace(saddle, theta=_TILT_OF_LINES * saddle.theta)
+        ends, chance, cut = self._cut(epsilon)
+        cumulant = self._coarse(cut)
+        if cumulant is None:
+            return None
+        saddle = saddle_for_epsilon(cumulant, epsilon)
+        if ends[1] < np.inf:
+            saddle = replace(saddle, theta=_TILT_OF_LINES * saddle.theta)
         try:
             cumulants: list[StepCumulant] = [
                 *(
-                    TruncatedCumulant(pair, steps, saddle.theta, cut_pair.high)
-                    for (pair, steps), (cut_pair, _) in zip(self._sampled, cut, strict=True)
+                    TruncatedCumulant(pair, steps, saddle.theta, kept.threshold)
+                    for (pair, steps), (kept, _) in zip(self._sampled, cut, strict=True)
                 ),
                 *(GaussianCumulant(pair.mu * steps**0.5, saddle.theta) for pair, steps in self._plain),
             ]
         except Unsuitable:
             return None
         line = saddle_line(IndependentSum(cumulants, saddle.theta), saddle, _POINTS, 0.0)
-        return None if line is None else TruncatedSum(line, 0.0, self._limit(epsilon), *_settled(cut, chance))
+        return None if line is None else TruncatedSum(line, *ends, *_settled(cut, chance))
 
     def _lattice(
         self, epsilon: float, ends: tuple[float, float], largest: int, share: float = 1.0
@@ -331,8 +366,8 @@ class Truncation:
         saddle = convolution.saddle_for_epsilon(epsilon)
         tilt = min(self._tilt - saddle.log_delta / _SCALE, _STEEPEST)
         saddle = replace(saddle, theta=tilt * saddle.theta)
-        cut = [(pair, steps) for pair, steps in kept if pair.high < pair.base.largest]
-        return TruncatedSum(convolution.bracket(saddle), floor, limit if cut else np.inf, *_settled(cut, chance))
+        served = limit if any(pair.high < pair.base.largest for pair, _ in kept) else np.inf
+        return TruncatedSum(convolution.bracket(saddle), floor, served, *_settled(kept, chance))
 
     def _lowest(self, pair: Pair, floor: float) -> float:
         """The loss from which on a run may lose more than `floor`, and a little less for its rounding."""
@@ -384,6 +419,8 @@ def _settled(
     """
     logs, errors = np.zeros(2), np.zeros(2)
     for pair, steps in cut:
+        if pair.high >= pair.base.largest:
+            continue
         moved = 2 * pair.edge_error(2 * abs(pair.high))
         masses = np.array(pair.base.bin_masses(pair.high + np.array([-moved, 0.0, moved])))
         tails, near = masses[:, 2:].sum(axis=1), masses[:, 1:3].sum(axis=1)
