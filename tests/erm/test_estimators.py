@@ -80,7 +80,7 @@ def fitted(kind=DPLogisticRegression, classes=2, **settings):
 def failures(estimator, allowed):
     """Checks of scikit-learn that fail and are not tagged as expected to."""
     if isinstance(estimator, DPMLPClassifier):
-        estimator.set_params(epochs=2.0)
+        estimator.set_params(epochs=1.0)
     results = check_estimator(estimator, expected_failed_checks=dict(allowed), on_fail=None)
     return [(row["check_name"], row["exception"]) for row in results if row["status"] == "failed"]
 

@@ -97,12 +97,12 @@ def test_a_search_stops_at_the_cap_in_any_process(dataset):
     assert float(dataset.spent().epsilon(DELTA)) <= 0.9
 
 
-@pytest.mark.parametrize("backend", ["loky", "threading"])
+@pytest.mark.parametrize("backend", ["multiprocessing", "threading"])  # Forks: those of loky import torch anew.
 def test_a_ledger_of_one_process_is_refused_by_another_and_shared_by_threads(backend):
     ledger = Ledger()
     search = GridSearchCV(estimator(ledger=ledger), {"epsilon": [0.2, 0.4]}, cv=3, n_jobs=2)
     with parallel_backend(backend):
-        if backend == "loky":
+        if backend == "multiprocessing":
             with pytest.raises((TypeError, pickle.PicklingError)) as refusal:
                 search.fit(X, Y)
             assert "n_jobs=1" in str(refusal.getrepr(chain=True))

@@ -40,7 +40,14 @@ def test_an_accountant_of_the_card_certifies_the_epsilon_that_was_asked_for(tmp_
     assert 3.9 < proven["naive"] <= 4.0
 
 
-def test_flags_of_the_section(tmp_path, capsys):
+@pytest.fixture(scope="module")
+def iris(tmp_path_factory):
+    """A run of three classes, trained once."""
+    changes = {"dataset": "iris", "epsilon": 4.0, "delta": 1e-3, "attacks": [], "objective": {"regularization": 0.5}}
+    return train(read_config("digits", changes | {"method": "objective"}), out=tmp_path_factory.mktemp("iris"))
+
+
+def test_flags_of_the_section(tmp_path, capsys, iris):
     arguments = [
         "--dataset",
         "iris",
@@ -53,8 +60,7 @@ def test_flags_of_the_section(tmp_path, capsys):
     ]
     assert main(["train", "digits", *arguments, "--out", str(tmp_path)]) == 2
     assert "regularization must be in" in capsys.readouterr().err
-    config = read_config("digits", SETTINGS | {"method": "objective", "objective": {"regularization": 0.5}})
-    assert train(config, out=tmp_path / "run").card.settings["regularization"] == 0.5
+    assert iris.card.settings["regularization"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -83,9 +89,7 @@ def test_predictions_are_those_of_the_estimator(classes):
     assert found == pytest.approx(estimator.predict_proba(x), abs=1e-12)
 
 
-def test_coefficients_of_any_memory_order_are_saved(tmp_path):
+def test_coefficients_of_any_memory_order_are_saved(iris):
     """Those of several classes are a transposed view of the solver's."""
-    settings = {"dataset": "iris", "method": "objective", "epsilon": 4.0, "delta": 1e-3, "attacks": []}
-    train(read_config("digits", settings), out=tmp_path)
-    stored = load_file(tmp_path / "model.safetensors")
+    stored = load_file(iris.folder / "model.safetensors")
     assert stored["coef"].shape == (3, 4)

@@ -122,10 +122,10 @@ def test_a_concave_function_stays_below_the_bound_of_four_points(slopes, ends):
 def test_few_rare_steps_have_a_narrow_beta_at_every_alpha(noise_multiplier, rate, steps):
     """At .5 the best test is that of epsilon = 0, a kink: nothing but the grid was left, 3 s and 1 % wide."""
     curve = accountant("pld")(Gaussian(noise_multiplier).poisson(rate) * steps)
+    deltas = {epsilon: curve.delta(epsilon).upper for epsilon in (0.0, rate * steps, 10 * rate * steps)}
     for alpha in (0.5, 0.1):
         low, high = curve.beta(alpha).interval
         assert low <= high <= low + 2e-5 * (1 - alpha - low)
-        for epsilon in (0.0, rate * steps, 10 * rate * steps):
-            delta = curve.delta(epsilon).upper
+        for epsilon, delta in deltas.items():
             assert high >= 1 - delta - np.exp(epsilon) * alpha
             assert high >= np.exp(-epsilon) * (1 - delta - alpha)
