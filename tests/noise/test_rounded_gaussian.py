@@ -64,8 +64,18 @@ def test_intervals_decide_as_double_precision(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("first", "second"), [(2.0**-11, 2.0**-26), (0.5, 2.0**-26), (0.5, 0.49), (0.5, 0.5)])
-def test_every_tier_decides_alike_from_the_same_bits(monkeypatch, dtype, first, second):
+@pytest.mark.parametrize(
+    ("first", "few", "second"),
+    [
+        (2.0**-11, 0, 2.0**-26),
+        (0.5, 16, 2.0**-26),
+        (0.5, 0, 2.0**-26),
+        (0.5, 0, 0.49),
+        (0.5, 16, 0.5),
+        (0.5, 0, 0.5),
+    ],
+)
+def test_every_tier_decides_alike_from_the_same_bits(monkeypatch, dtype, first, few, second):
     """Wide margins send values to the later tiers; sizes around a block exercise which pair a value belongs to."""
     monkeypatch.setattr(module, "_BLOCK", 8)
     for size in (1, 2, 7, 8, 9, 15, 25, 120):
@@ -73,6 +83,7 @@ def test_every_tier_decides_alike_from_the_same_bits(monkeypatch, dtype, first, 
         usual = rounded_gaussian(values, SeededStream(size), std=1.1)
         with monkeypatch.context() as wide:
             wide.setattr(module, "MARGIN_1", first)
+            wide.setattr(module, "_FEW", few)
             wide.setattr(module, "_MARGIN_2", second)
             assert np.array_equal(rounded_gaussian(values, SeededStream(size), std=1.1), usual)
 
@@ -101,6 +112,22 @@ def test_the_second_tier_knows_normals_to_its_bound_at_the_ends_of_its_range():
         for value, part in zip(normals, (context.cos, context.sin), strict=True):
             normal = radius * part(turn)
             assert max(abs(float(normal.a) - value), abs(float(normal.b) - value)) < 2.0**-35
+
+
+def test_few_values_are_decided_within_their_margin_at_the_ends_of_its_range(monkeypatch):
+    """Beside a rounding boundary at half of the margin from either end of a cell, no value is decided."""
+    low, high, scale = module._LOWEST, module._HIGHEST, 31.99
+    for number in range(40):
+        word = low + 1 + number * 997 if number % 2 else high - 1 - number * 997
+        angle = (number * 2654435761) % 2**31 - 2**30
+        for end in (angle << 32, (angle << 32) + 2**32 - 1):
+            context, radius, turn = interval(Cell(word, end))
+            for place, part in enumerate((context.cos, context.sin)):
+                shift = 0.5 - scale * float((radius * part(turn)).mid)
+                for beside in (-module._MARGIN_FEW / 8, module._MARGIN_FEW / 8):
+                    out = np.array([shift + beside] * 2)
+                    words = np.array([word], np.uint64), np.array([angle], np.int32)
+                    assert not module._decides(place, out, *words, 1.0, scale)
 
 
 def test_few_values_near_the_ends_of_the_uniform_are_refined(monkeypatch):

@@ -414,11 +414,14 @@ def program_of(model: nn.Module) -> tuple[object, ...]:
         >>> program_of(layer) == program_of(layer.eval())
         False
     """
-    parts = [
-        (each.training, type(each).forward, vars(each).get("forward"), *map(len, _hooks(each)))
-        for each in model.modules()
-    ]
-    return (*parts, len(_global_forward_hooks), len(_global_forward_pre_hooks))
+    modules = list(model.modules())
+    parts = [(each.training, vars(each).get("forward"), *map(len, _hooks(each))) for each in modules]
+    return (*parts, *program_of_classes(modules))
+
+
+def program_of_classes(modules: Iterable[nn.Module]) -> tuple[object, ...]:
+    """What of `program_of` no dictionary of a module holds."""
+    return (*[type(each).forward for each in modules], len(_global_forward_hooks), len(_global_forward_pre_hooks))
 
 
 def _hooks(module: nn.Module) -> tuple[Any, ...]:

@@ -229,13 +229,13 @@ def bernoulli(stream: Stream, records: int, rate: float | Fraction) -> NDArray[n
         return np.arange(records)
     whole, fraction = _first_byte(rate)
     bytes_ = stream.bits(-(-records // 8)).view(np.uint8)[:records]
-    undecided = np.flatnonzero(bytes_ == whole) if fraction else np.empty(0, np.int64)
-    decided = undecided[bernoulli(stream, len(undecided), fraction)] if len(undecided) else undecided
-    if not whole:
-        return decided
-    chosen = bytes_ < whole
-    chosen[decided] = True
-    return np.flatnonzero(chosen)
+    # All that follows is on these few.
+    places = (bytes_ <= whole).nonzero()[0]
+    chosen = bytes_[places] < whole
+    undecided = (~chosen).nonzero()[0] if fraction else ()
+    if len(undecided):
+        chosen[undecided[bernoulli(stream, len(undecided), fraction)]] = True
+    return places[chosen]
 
 
 @lru_cache(maxsize=256)

@@ -85,27 +85,24 @@ class ReachedState:
         for function in functions:
             captured(function, self._keep)
         self._sort()
-        self._before = self._state()
 
     def changed(self) -> bool:
         """Whether anything was bound anew, put into a container, written into a tensor, or taken away since."""
-        (values, counts), now = self._before, self._state()
-        # The values themselves are kept: a new one may have the address of one that is gone.
-        changed = counts != now[1] or not all(map(operator.is_, values, now[0]))
+        changed = self._counts != self._count() or not all(map(operator.is_, self._values, self._bound()))
         if changed:
             self._sort()
-            now = self._state()
-        self._before = now
         return changed
 
     def _sort(self) -> None:
-        """Put aside what is empty, and large containers: of these the number of entries is compared alone."""
+        """Take the present state, without what is empty, and large containers: of these the number of entries alone."""
         self._sized: list[Any] = [*self._tables.values(), *self._containers.values()]
         filled = [each for each in self._tables.values() if each]
         filled += [each for each in self._containers.values() if 0 < len(each) <= _MOST_ENTRIES]
         self._named = [each for each in filled if isinstance(each, dict)]
         self._listed = [each for each in filled if not isinstance(each, Mapping)]
         self._proxies = [each for each in filled if isinstance(each, Mapping) and not isinstance(each, dict)]
+        # The values themselves are kept: a new one may have the address of one that is gone.
+        self._values, self._counts = list(self._bound()), self._count()
 
     def _keep(self, _: str, value: Any) -> bool:
         if type(value) in self._ends:
@@ -124,18 +121,19 @@ class ReachedState:
             self._tensors[id(value)] = value
         return False
 
-    def _state(self) -> tuple[list[object], list[int]]:
-        """All that is bound; numbers of entries, and of writes into tensors."""
-        values = list(chain.from_iterable(map(dict.values, self._named)))
-        values += chain.from_iterable(self._listed)
-        values += chain.from_iterable(each.values() for each in self._proxies)
-        for cells, table, names in self._closures.values():
-            values += map(table.get, names)
-            values += map(_held_by, cells)
-        counts = [*map(len, self._sized), len(values)]
+    def _bound(self) -> Iterator[object]:
+        """All that is bound, in order."""
+        tables = map(dict.values, self._named), self._listed, (each.values() for each in self._proxies)
+        named = (map(table.get, names) for _, table, names in self._closures.values())
+        held = (map(_held_by, cells) for cells, *_ in self._closures.values())
+        return chain.from_iterable(chain(*tables, named, held))
+
+    def _count(self) -> list[int]:
+        """Numbers of entries, and of writes into tensors."""
+        counts = list(map(len, self._sized))
         counts += [value._version for value in self._tensors.values()]
         counts += [hash(value.tobytes()) for value in self._arrays.values()]
-        return values, counts
+        return counts
 
 
 def reached_by(model: nn.Module, loss: object) -> ReachedState:

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from tacit import check
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients import examine
-from tacit.gradients.inputs import Inputs, Loss, batch_size, losses_of, outputs_of, rows, tensors
+from tacit.gradients.inputs import Inputs, Loss, batch_size, losses_of, map_tensors, outputs_of, tensors
 from tacit.gradients.model_probe import check_records
 from tacit.gradients.module_state import copy_to_run, restored_generators
 from tacit.sampling import Batch
@@ -25,7 +25,6 @@ from tacit.training.callbacks import Callback
 from tacit.training.collation import collated, collation_of
 from tacit.training.guarded_data import GuardedData
 from tacit.training.private_step import check_mode, check_optimizer, computed_in
-from tacit.training.trace import mapped
 from tacit.verification.calls import flat
 
 
@@ -79,9 +78,12 @@ class CheckedRecords:
 
     def batch(self, batch: Batch) -> tuple[Inputs, Tensor]:
         """Inputs and targets of `batch`, on the device of the model."""
-        index = torch.from_numpy(batch.indices).to(self.targets.device)
-        inputs = mapped(rows(self.inputs, index), lambda value: value.to(self.device))
-        return inputs, self.targets[index].to(self.device)
+        index = torch.from_numpy(batch.indices)
+
+        def drawn(values: Tensor) -> Tensor:
+            return values.index_select(0, index.to(values.device)).to(self.device)
+
+        return map_tensors(drawn, self.inputs), drawn(self.targets)
 
     def _check_devices(self, asked: str | torch.device | None) -> None:
         if asked is not None:

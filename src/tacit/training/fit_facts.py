@@ -20,7 +20,7 @@ from tacit.standing import Standing
 from tacit.training.callbacks import Callback
 from tacit.training.captured import captured_data
 from tacit.training.guarded_data import MADE_OF_OWN
-from tacit.training.numbers_by_size import BY_SIZE, Followed, settings_in
+from tacit.training.numbers_by_size import BY_SIZE, FollowedSettings
 from tacit.training.optimizers import update_doubt
 from tacit.training.private_step import PrivateUpdate
 from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard
@@ -58,7 +58,7 @@ class FitChecks:
     ):
         self._ledger, self._model, self._loss, self._data = ledger, update.model, update.loss, data
         self.probe, self._optimizer = ModelProbe(update.model), update.optimizer
-        self._guard, self._untyped, self._rates = StateGuard(update.model), False, Followed()
+        self._guard, self._untyped, self._rates = StateGuard(update.model), False, FollowedSettings(update.optimizer)
         self._programs = ProgramGuard(self.probe, self._guard, update.loss, augment, sizes=update.sizes)
         for name, says in _ENFORCED.items():
             self.facts.note(name, How.ENFORCED, says)
@@ -94,7 +94,7 @@ class FitChecks:
         Raises before the release of that step.
         """
         self._compare_weights(step)
-        if setting := self._rates.follow(settings_in(self._optimizer), len(targets)):
+        if setting := self._rates.follow_settings(len(targets)):
             self.facts.missing("numbers_read", f"{setting} {BY_SIZE}")
         if not len(targets):
             return

@@ -25,7 +25,7 @@ from tacit.gradients.model_probe import TYPED
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
 from tacit.training.batch_types import SeenPrograms, course_of, input_doubt, loss_doubt, numbers_of
-from tacit.training.numbers_by_size import BY_SIZE, Followed, settings_in
+from tacit.training.numbers_by_size import BY_SIZE, Followed, FollowedSettings
 from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
@@ -70,7 +70,7 @@ class LoopChecks:
         self._signatures: dict[Hashable, set[int]] = {}
         self._typed: dict[Hashable, set[int]] = {}
         self._seen = SeenPrograms()
-        self._settings, self._rates = settings_of(self.optimizer), Followed()
+        self._settings, self._rates = settings_of(self.optimizer), FollowedSettings(self.optimizer)
         self._numbers = Followed()
         self._courses: dict[Hashable, int] = {}
         self._skipped, self._declaring = 0, False
@@ -293,7 +293,7 @@ class LoopChecks:
     def before_step(self, size: int) -> None:
         """Check weights and settings again, before the release of a batch of `size` records."""
         self.guard.check_weights()
-        if setting := self._rates.follow(settings_in(self.optimizer), size):
+        if setting := self._rates.follow_settings(size):
             self.facts.missing("numbers_read", f"{setting} {BY_SIZE}")
         self.check_settings(
             "optimizer settings", settings_of(self.optimizer) != self._settings and not self._scheduled()

@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
+from typing import Any
 
 from torch.optim import Optimizer
+
+from tacit.training.optimizers import settings_of
 
 Place = tuple[str, *tuple[Hashable, ...]]
 """A number in words, and what else tells it from others."""
@@ -123,8 +126,22 @@ class Followed:
         return found
 
 
-def settings_in(optimizer: Optimizer) -> Iterator[tuple[Place, float]]:
-    """Every setting of every parameter group that is a number."""
+class FollowedSettings(Followed):
+    """Every setting of every parameter group of `optimizer` that is a number."""
+
+    def __init__(self, optimizer: Optimizer):
+        super().__init__()
+        self._optimizer = optimizer
+        self._settings: list[tuple[Any, ...]] = []
+
+    def follow_settings(self, size: int) -> str:
+        """The first setting, in words, that follows the sizes of batches; those that never changed do not."""
+        before, self._settings = self._settings, settings_of(self._optimizer)
+        same = not self._changed and before == self._settings
+        return self.follow(() if same else _numbers_in(self._optimizer), size)
+
+
+def _numbers_in(optimizer: Optimizer) -> Iterator[tuple[Place, float]]:
     for place, group in enumerate(optimizer.param_groups):
         for key, value in group.items():
             if type(value) in (float, int):

@@ -6,8 +6,8 @@ In mixed precision the model computes in bfloat16; norms, clipped sums, noise an
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Literal, Unpack
 
@@ -209,16 +209,17 @@ class PrivateUpdate:
     def clip(self, clip: Clip) -> None:
         self._clipped.clip = clip
 
-    def sizes(self, records: int) -> set[int]:
-        """With how many records the model and the loss run for a batch of `records`."""
-        most = self._max_physical_batch_size
-        most = most if isinstance(most, int) else max(records, 1)
-        parts = {min(most, records - start) for start in range(0, records, most)}
+    def sizes(self, batches: Iterable[int]) -> set[int]:
+        """With how many records the model and the loss run for batches of so many."""
+        most, parts = self._max_physical_batch_size, set(batches)
+        if isinstance(most, int) and max(parts) > most:
+            parts = {size for records in parts for size in (min(records, most), records % most)}
+        parts.discard(0)
         return parts if self._compiled is None else set(map(self._compiled.size, parts))
 
     def check_first_batch(self, inputs: Inputs, targets: Tensor) -> None:
         """Run `first_batch_check` once; call it before the step to run it in another precision than the step's."""
-        if batch_size(inputs, targets) and not self._checked:
+        if not self._checked and batch_size(inputs, targets):
             first_batch_check(self._clipped, self.loss, inputs, targets)
             give_back_free_memory()
             self._checked = True
@@ -359,16 +360,17 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
-@contextmanager
-def computed_in(model: nn.Module, precision: str) -> Iterator[None]:
+def computed_in(model: nn.Module, precision: str) -> AbstractContextManager[None]:
     """Context in which calls of `model` run in `precision`: "float32", or "bfloat16" by autocast with float32 outputs.
 
     Only the forward pass, and what autograd makes of it, is in bfloat16. Norms and clipped sums are made in float32
     from the same activations and output gradients, so a clipped contribution stays within the bound.
     """
-    if check.choice("precision", precision, PRECISIONS) == "float32":
-        yield
-        return
+    return nullcontext() if check.choice("precision", precision, PRECISIONS) == "float32" else _in_bfloat16(model)
+
+
+@contextmanager
+def _in_bfloat16(model: nn.Module) -> Iterator[None]:
     autocast = torch.autocast(next(model.parameters()).device.type, dtype=torch.bfloat16)
 
     def enter(module: nn.Module, inputs: Any) -> None:

@@ -72,7 +72,7 @@ class ReleaseMonitor:
         self._start = self._draw.random()
         self._step, self._differed = 0, False
         self._noise_multiplier = self._slack = 0.0
-        self._before: tuple[Tensor, Clip] | None = None
+        self._before: tuple[np.ndarray, Clip] | None = None
         self._released = 0
         self._due = False
         self._batch: Batch | None = None
@@ -170,7 +170,7 @@ class ReleaseMonitor:
         flat = total.flat.clone() if clip.of_mean else total.flat
         if clip.of_mean:
             clip.finish(flat, units)
-        self._before = self._part(flat).clone(), clip
+        self._before = np.array(_array(self._part(flat))), clip
 
     def released(self, release: Release, divisor: float) -> None:
         """Measure the noise that was added since `summed`.
@@ -196,21 +196,22 @@ class ReleaseMonitor:
         # Few values are measured by numpy in a third of the time that as many operations of torch take.
         multiples = _array(self._part(release.mean.flat)) * ((1.0 if clip.of_mean else divisor) / grid)
         # Where single precision resolves less than a thousandth of the grid, its rounding hides both.
-        if not multiples.size or not np.abs(multiples).max() * 2.0**-22 < 1e-3:
+        if not multiples.size or not _within(multiples, 1e-3 * 2.0**22):
             return
         whole = np.rint(multiples)
-        if np.abs(np.subtract(multiples, whole, out=multiples)).max() > 1e-2:
+        if not _within(np.subtract(multiples, whole, out=multiples), 1e-2):
             self._refuse("released sums must lie on the grid of exact noise; one does not.")
         if not self._tested:
             return
         # A rounded normal value has the variance of the cell besides its own.
         size = math.sqrt(1 + (grid / tau) ** 2 / 12) * tau
         whole *= grid / size
-        whole -= _array(before) / size
+        before /= size
+        whole -= before
         self._noise.add(whole)
         self._judge_noise(looks)
 
-    def _measure_estimate(self, noisy: Tensor, before: Tensor, clip: Clip) -> None:
+    def _measure_estimate(self, noisy: Tensor, before: np.ndarray, clip: Clip) -> None:
         """Measure correlated noise: that of the rows which the estimates so far are made of."""
         if self._whitening is None or not self._tested:
             return
@@ -220,12 +221,15 @@ class ReleaseMonitor:
             # A row is made of all steps before it.
             self._whitening = None
             return
-        self._noise.add(self._whitening.add(_array(noisy) - _array(before)) / std)
+        self._noise.add(self._whitening.add(_array(noisy) - before) / std)
         self._judge_noise(self._looks)
 
     def _part(self, flat: Tensor) -> Tensor:
         """The coordinates of a release that are looked at."""
-        first = int(self._start * max(1, flat.numel() - self._width + 1))
+        others = flat.numel() - self._width
+        if others <= 0:
+            return flat
+        first = int(self._start * (others + 1))
         return flat[first : first + self._width]
 
     def _judge_noise(self, looks: bool) -> None:
@@ -292,7 +296,13 @@ class ReleaseMonitor:
 
 
 def _array(values: Tensor) -> np.ndarray:
+    """In double precision; may share memory with `values`."""
     return values.detach().cpu().double().numpy()
+
+
+def _within(values: np.ndarray, bound: float) -> bool:
+    """Whether no value exceeds `bound`, or is NaN; mostly known from the sum of squares, which takes one pass."""
+    return bool(values @ values <= bound * bound or np.abs(values).max() <= bound)
 
 
 def _units(batch: Batch) -> int:

@@ -54,9 +54,9 @@ class NoiseStatistics:
 
     def add(self, z: np.ndarray) -> None:
         """Count the noise of one step, shape (coordinates,), finite, float64."""
-        squares = np.square(z)
+        squares = z * z
         self._count += z.size
-        self._squares += float(squares.sum())
+        self._squares += float(z @ z)
         self._powers += float(squares @ squares)
         if self._last is not None and len(self._last) == len(z):
             self._lagged += float(z @ self._last)

@@ -11,8 +11,10 @@ the model probe can tell whether it follows the records.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ from torch import (
 
 from tacit.errors import TrainingMisuse
 from tacit.gradients.inputs import Inputs, Loss, form_of, tensors
-from tacit.gradients.model_probe import ModelProbe, program_of
+from tacit.gradients.model_probe import ModelProbe, program_of, program_of_classes
 from tacit.gradients.module_state import same
 from tacit.training.captured import ReachedState, is_of_user, methods_of, undecided
 from tacit.training.numbers_by_size import BY_SIZE, Followed
@@ -37,45 +39,50 @@ _FIXED = frozenset(("_parameters", "_buffers", "_modules", "training"))
 
 @dataclass
 class _Part:
-    """One module: its dictionaries, and what they held."""
+    """One module: its dictionary, and what that held."""
 
     path: str
     own: dict[str, Any]
-    parameters: dict[str, Any]
-    modules: dict[str, Any]
-    held: tuple[tuple[int, ...], tuple[int, ...]]
     attributes: dict[str, tuple[Any, Any]]
-    values: list[int]
-    empty: list[Any]
-    filled: list[tuple[Any, Any]]
 
     @classmethod
     def of(cls, path: str, module: nn.Module) -> _Part:
         own = vars(module)
-        attributes = {name: (value, _form(value)) for name, value in own.items() if name not in _FIXED}
-        held = tuple(map(id, module._parameters.values())), tuple(map(id, module._modules.values()))
-        empty = [value for value, form in attributes.values() if form == 0 and isinstance(value, dict | list | set)]
-        filled = [(value, form) for value, form in attributes.values() if form is not None and form != 0]
-        values = list(map(id, own.values()))
-        return cls(path, own, module._parameters, module._modules, held, attributes, values, empty, filled)
-
-    def same_structure(self) -> bool:
-        return self.held == (tuple(map(id, self.parameters.values())), tuple(map(id, self.modules.values())))
+        return cls(path, own, {name: (value, _form(value)) for name, value in own.items() if name not in _FIXED})
 
     def changed(self) -> Iterator[str]:
         """Names of the attributes that are others now."""
-        same = list(map(id, self.own.values())) == self.values and not any(self.empty)
-        if same and all(_form(value) == form for value, form in self.filled):
-            return
         for name, (value, form) in self.attributes.items():
             now = self.own.get(name)
             if now is not value or (form is not None and _form(now) != form):
                 yield self.name(name)
-        if len(self.own) != len(self.values):
-            yield from (self.name(name) for name in self.own.keys() - self.attributes.keys() - _FIXED)
+        yield from (self.name(name) for name in self.own.keys() - self.attributes.keys() - _FIXED)
 
     def name(self, attribute: str) -> str:
         return f"{self.path}.{attribute}" if self.path else attribute
+
+
+class _Held:
+    """What the values of many dictionaries are, in order.
+
+    Example:
+        >>> table = {"a": 1}
+        >>> held = _Held([table])
+        >>> held.same(), table.update(a=2), held.same()
+        (True, None, False)
+    """
+
+    def __init__(self, tables: list[dict[str, Any]]):
+        self._tables = tables
+        self._values = list(self._now())  # Kept themselves: a new one may have the address of one that is gone.
+        self._sizes = list(map(len, tables))
+
+    def same(self) -> bool:
+        """Whether every dictionary holds what it held."""
+        return self._sizes == list(map(len, self._tables)) and all(map(operator.is_, self._values, self._now()))
+
+    def _now(self) -> Iterator[Any]:
+        return chain.from_iterable(map(dict.values, self._tables))
 
 
 class StateGuard:
@@ -107,33 +114,40 @@ class StateGuard:
         named = dict((self.model if self._whole is None else self._whole.sharded).named_parameters())
         self._weights = [(name, value, local(value).clone()) for name, value in named.items()]
         self._trainable = [(value, value.requires_grad) for value in named.values()]
+        moving = [(kept, value) for _, value, kept in self._weights if value.requires_grad]
+        self._moving: tuple[list[Tensor], list[Tensor]] = [kept for kept, _ in moving], [value for _, value in moving]
         self.forwarded()
 
     def forwarded(self) -> None:
         """Take the present buffers and attributes as those of the last forward pass."""
-        self._parts = [_Part.of(path, module) for path, module in self.model.named_modules()]
+        self._modules = dict(self.model.named_modules())
+        self._parts = [_Part.of(path, module) for path, module in self._modules.items()]
+        modules = self._modules.values()
+        self._structure = _Held([table for each in modules for table in (each._parameters, each._modules)])
+        self._attributes = _Held([part.own for part in self._parts])
+        forms = [each for part in self._parts for each in part.attributes.values() if each[1] is not None]
+        self._empty = [value for value, form in forms if form == 0]
+        self._filled = [(value, form) for value, form in forms if form != 0]
+        self._program, self._classes = program_of(self.model), program_of_classes(modules)
+        self._same = False
         self._buffers = [
             (name, module._buffers, key, value, None if value is None else value.detach().clone())
-            for path, module in self.model.named_modules()
+            for path, module in self._modules.items()
             for key, value in module._buffers.items()
             for name in (f"{path}.{key}" if path else key,)
         ]
 
     def stepped(self) -> None:
         """Take the present trainable weights, which a release has just changed, as those of the last release."""
-        moved = [
-            (kept, local(value))
-            for (_, value, kept), (_, trainable) in zip(self._weights, self._trainable, strict=True)
-            if trainable
-        ]
+        kept, moving = self._moving
         with torch.no_grad():
-            _foreach_copy_([kept for kept, _ in moved], [value for _, value in moved])
+            _foreach_copy_(kept, moving if self._whole is None else list(map(local, moving)))
 
     def moved(self) -> str:
         """Name of a weight that is not as the last release left it; empty if there is none."""
         for name, value, kept in self._weights:
-            now = local(value)
-            if not torch.equal(now, kept) and not same(now, kept):
+            now = value if self._whole is None else local(value)
+            if not torch.equal(now, kept) and not same(local(value), kept):
                 return name
         return "" if self._whole is None else self._whole.moved()
 
@@ -143,7 +157,7 @@ class StateGuard:
 
     def check_weights(self) -> None:
         """Raise `TrainingMisuse` unless every weight and gradient is as the last release left it."""
-        if not all(part.same_structure() for part in self._parts):
+        if not self._structure.same():
             raise TrainingMisuse(
                 "model must keep its parameters and layers after make_private; got others. Add or replace them before."
             )
@@ -168,9 +182,16 @@ class StateGuard:
             for name, owner, key, value, kept in self._buffers
             if owner.get(key) is not value or (value is not None and kept is not None and not _equal(value, kept))
         ]
-        for part in self._parts:
-            names += part.changed()
+        self._same = self._attributes.same() and not any(self._empty)
+        self._same = self._same and all(_form(value) == form for value, form in self._filled)
+        if not self._same:
+            names += [name for part in self._parts for name in part.changed()]
         return names
+
+    def program(self) -> tuple[object, ...]:
+        """`program_of` the model, made anew where `changed` found a mode, a hook or another attribute that changed."""
+        same = self._same and self._structure.same() and self._classes == program_of_classes(self._modules.values())
+        return self._program if same else program_of(self.model)
 
     def is_buffer(self, name: str) -> bool:
         """Whether `name` is a buffer of the model."""
@@ -200,7 +221,7 @@ class ProgramGuard:
         probe: of the model.
         guard: of its state.
         functions: what else runs in a pass.
-        sizes: with how many records a batch of so many goes through the model; as a whole by default.
+        sizes: with how many records batches of so many go through the model; as a whole by default.
 
     Attributes:
         steady: whether the last pass was the program of the one before.
@@ -213,7 +234,7 @@ class ProgramGuard:
         probe: ModelProbe,
         guard: StateGuard,
         *functions: object,
-        sizes: Callable[[int], Iterable[int]] = lambda records: (records,),
+        sizes: Callable[[Iterable[int]], set[int]] = set,
     ):
         self._probe, self._guard, self._program = probe, guard, program_of(probe.model)
         kinds = {type(each) for each in probe.model.modules() if is_of_user(type(each))}
@@ -240,7 +261,7 @@ class ProgramGuard:
         Raises:
             UnsupportedModel: a row follows others, or something is kept that follows the rows.
         """
-        program = program_of(self._probe.model)
+        program = self._guard.program()
         anew = program != self._program or any(name not in self._probe.cleared for name in changed)
         form = form_of(inputs)
         due = anew or self._probe.times < _TYPED_PASSES or form not in self._forms
@@ -262,8 +283,8 @@ class ProgramGuard:
 
     def _look_at_sizes(self, inputs: Inputs, targets: Tensor | None, loss: Loss | None) -> None:
         """Compare the pass with those of batches of one record more, and of one less."""
-        count = len(tensors(inputs)[0])
-        near = {size for records in (count - 1, count, count + 1) for size in self._sizes(max(records, 0))}
+        count = tensors(inputs)[0].shape[0]
+        near = self._sizes((max(count - 1, 0), count, count + 1))
         if near <= self._seen:
             return
         line = self._probe.follows_size(inputs, targets, loss, near - self._seen, whole=self._own)
