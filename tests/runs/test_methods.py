@@ -49,7 +49,7 @@ class Guess(Method[GuessSettings]):
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
-    monkeypatch.setitem(METHODS, "guess", Guess)
+    monkeypatch.setitem(METHODS, "guess", f"{__name__}:Guess")
     for sections in (METHOD_SETTINGS, SECTIONS):
         monkeypatch.setitem(sections, "guess", GuessSettings)
 

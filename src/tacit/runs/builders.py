@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,7 +20,6 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler
 
 from tacit import check, models, sampling
-from tacit import features as public
 from tacit.clipping import Clip, clip_from_spec
 from tacit.data import Dataset, load
 from tacit.data.image_folder import image_folder
@@ -37,6 +37,9 @@ from tacit.serialization import json_text, write_text
 from tacit.training import load_model, plan_options
 from tacit.training.execution_record import ExecutionRecord
 from tacit.training.optimizers import AdamBC
+
+if TYPE_CHECKING:
+    from tacit.features import PublicFeatures
 
 Progress = Callable[[str, int, int], None]
 """Called with (stage, done, total)."""
@@ -318,9 +321,9 @@ def differences(stored: Sequence[ExecutionRecord], audit: ExecutionRecord) -> tu
 
 NORM = 50.0
 """Norm of the features of an image."""
-_DIMENSIONS = {public.Scattering2d: 2000, public.PatchDictionary: 2500}
+_DIMENSIONS = {"scattering": 2000, "patches": 2500}
 # Drawings, and the floor of the eigenvalues: patches need less of both than wavelets.
-_DRAWINGS = {public.Scattering2d: (10_000, 1e-3), public.PatchDictionary: (5000, 5e-5)}
+_DRAWINGS = {"scattering": (10_000, 1e-3), "patches": (5000, 5e-5)}
 _COLOUR_DIMENSIONS = 3500
 _PATCHES, _COLOUR_PATCHES = 512, 1024
 
@@ -341,43 +344,49 @@ def featured(
     """
     if config.features == "none":
         return dataset
+    from tacit.features import computed  # Loads scikit-learn, and most runs have no features.
+
     features = features_of(config, dataset)
     if (folder / FEATURES).is_file():
         load_model(features, folder / FEATURES)
-    made = [public.computed(features, rows, on_progress) for rows in (dataset.x_train, dataset.x_test)]
+    made = [computed(features, rows, on_progress) for rows in (dataset.x_train, dataset.x_test)]
     ends = (-NORM, NORM)
     return replace(
         dataset, x_train=made[0], x_test=made[1], bounds=ends, feature_names=None, features=features, schema=None
     )
 
 
-def features_of(config: Config, dataset: Dataset) -> public.PublicFeatures:
+def features_of(config: Config, dataset: Dataset) -> PublicFeatures:
     """The features that `config` names for the shape of `dataset`, a function of that shape alone.
 
     Raises:
         InvalidInput: they are not for such records.
     """
+    from tacit.features import Beside, HashedText
+
     shape = dataset.x_train.shape[1:]
     if config.features == "words":
         if dataset.x_train.dtype != np.int64 or np.max(dataset.bounds[1]) != 2 * COLUMNS:
             hint = "imdb_words is one."
             raise check.fail("dataset", "one of codes of words for features of words", dataset.name, hint)
-        return public.HashedText()
+        return HashedText()
     if len(shape) != 3 or shape[0] not in (1, 3):
         hint = 'Use features = "none".'
         raise check.fail("features", f"none for {dataset.name!r}, which holds no images", config.features, hint)
     names = config.features.split("+")
-    parts: list[public.PublicFeatures] = [_whitened(each, shape, NORM / len(names) ** 0.5) for each in names]
-    return parts[0] if len(parts) == 1 else public.Beside(parts)
+    parts: list[PublicFeatures] = [_whitened(each, shape, NORM / len(names) ** 0.5) for each in names]
+    return parts[0] if len(parts) == 1 else Beside(parts)
 
 
-def _whitened(name: str, shape: tuple[int, ...], norm: float) -> public.PublicFeatures:
+def _whitened(name: str, shape: tuple[int, ...], norm: float) -> PublicFeatures:
+    from tacit.features import PatchDictionary, Scattering2d, SyntheticWhitening
+
     colour = shape[0] == 3
     if name == "scattering":
-        features = public.Scattering2d(shape)
+        kind, features = name, Scattering2d(shape)
     else:
-        features = public.PatchDictionary(shape, _COLOUR_PATCHES if colour else _PATCHES, mirror=name == "patches")
-    kind = type(features)
+        kind = "patches"
+        features = PatchDictionary(shape, _COLOUR_PATCHES if colour else _PATCHES, mirror=name == "patches")
     images, floor = _DRAWINGS[kind]
     dimensions = min(_COLOUR_DIMENSIONS if colour else _DIMENSIONS[kind], features.width)
-    return public.SyntheticWhitening(features, dimensions, images=images, floor=floor, norm=float(np.float32(norm)))
+    return SyntheticWhitening(features, dimensions, images=images, floor=floor, norm=float(np.float32(norm)))

@@ -25,6 +25,7 @@ from tacit.accounting import Ledger
 from tacit.audit.canaries import Separated
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
+from tacit.gradients.inputs import Loss
 from tacit.noise import SeededStream, Stream
 from tacit.noise.correlated import CorrelatedNoise, Whitening
 from tacit.noise.rounded_gaussian import grid_of
@@ -254,7 +255,8 @@ class CanaryLane:
         else:
             self.observe_step = lambda: None
             optimizer.register_step_pre_hook(lambda *_: self._read_gradient(model, unit))
-        self._train(model, inputs, targets, loss=self._loss, optimizer=optimizer)
+        loss = _loss_of(self.classes, _REACH * self._clip_norm)
+        self._train(model, inputs, targets, loss=loss, optimizer=optimizer)
         return np.asarray(self.observers[0].total)
 
     def _records(self, chosen: np.ndarray) -> Records:
@@ -263,11 +265,6 @@ class CanaryLane:
         inputs = torch.cat([self._inputs, self._inputs.new_zeros(m, *self._inputs.shape[1:])])
         targets = torch.cat([self._targets, self._targets.new_full((m,), self.classes)])
         return (inputs, torch.cat([torch.zeros(n, dtype=torch.int64), torch.from_numpy(chosen + 1)])), targets
-
-    def _loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        canary = targets == self.classes
-        real = F.cross_entropy(outputs[:, :-1], targets.clamp(max=self.classes - 1), reduction="none")
-        return torch.where(canary, outputs[:, -1] * (_REACH * self._clip_norm), real)
 
     def _read_gradient(self, model: WithLane, unit: float) -> None:
         gradient = model.lane.weight.grad
@@ -292,6 +289,19 @@ class CanaryLane:
             self._monitors.observe(seen, len(self._targets), self.chosen)
         for observer in self.observers:
             observer.add(seen[1 : self.width + 1])
+
+
+def _loss_of(classes: int, scale: float) -> Loss:
+    """The loss of each real record, and `scale` times the last output of each canary.
+
+    It reads constants alone: what reached the streams of the lane might draw, and would be typed at every pass.
+    """
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        real = F.cross_entropy(outputs[:, :-1], targets.clamp(max=classes - 1), reduction="none")
+        return torch.where(targets == classes, outputs[:, -1] * scale, real)
+
+    return loss
 
 
 def _values(tensor: Tensor) -> np.ndarray:

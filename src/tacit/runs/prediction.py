@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,13 +19,15 @@ from tacit.data.delimited import TableFormat, is_parquet, read_columns, table_fi
 from tacit.data.schema import Schema
 from tacit.data.table import frame, is_frame
 from tacit.errors import InvalidInput
-from tacit.features import HashedText, PublicFeatures, features_from
 from tacit.runs.config import Config
 from tacit.runs.methods import Job, method_of
 from tacit.runs.open_run import OpenedRun, open_run
 from tacit.runs.run_signature import CARD, FEATURES, MODEL, PREPROCESSING
 from tacit.serialization import json_text, write_text
 from tacit.training import load_model
+
+if TYPE_CHECKING:
+    from tacit.features import PublicFeatures
 
 _VERSION = 1
 
@@ -122,11 +124,12 @@ class LoadedModel:
                 hint = "Columns by name belong to a table of one's own; give an array of features."
                 raise check.fail("rows", f"an array of shape {_rows_of(self._shape)}", "columns", hint)
             return self.schema.encode({name: np.asarray(values) for name, values in rows.items()}, toml=True)
-        if isinstance(self._made_by, HashedText):
-            return self._made_by.of(rows)
-        if self._made_by is not None:
-            return self._made_by.of(self._checked(rows, self._raw_shape(self._made_by)))
-        return self._checked(rows, self._shape)
+        if self._made_by is None:
+            return self._checked(rows, self._shape)
+        from tacit.features import HashedText
+
+        texts = isinstance(self._made_by, HashedText)
+        return self._made_by.of(rows if texts else self._checked(rows, self._raw_shape(self._made_by)))
 
     @staticmethod
     def _raw_shape(features: Any) -> tuple[int, ...]:
@@ -226,6 +229,8 @@ def _features(folder: Path, spec: Mapping[str, Any] | None) -> PublicFeatures | 
     """The features that the model takes, with the matrices that were saved beside it."""
     if spec is None:
         return None
+    from tacit.features import features_from  # Loads scikit-learn.
+
     features = features_from(spec)
     load_model(features, folder / FEATURES)
     return features

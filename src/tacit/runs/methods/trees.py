@@ -17,7 +17,7 @@ from tacit.erm import DPBoostedTrees
 from tacit.erm.gradient import Shape
 from tacit.mechanisms import Gaussian
 from tacit.relation import Relation
-from tacit.runs.config import AUTO, Config
+from tacit.runs.config import Config
 from tacit.runs.methods.base import Job, OneRelease, Predict, Released, Trained, outputs_of
 from tacit.runs.settings import TreesSettings
 from tacit.tradeoff import Epsilon
@@ -35,8 +35,6 @@ def choose_method(config: Config, dataset: Dataset) -> Config:
     Boosted trees where a rule of the numbers of records and columns and of the target alone expects private
     distribution functions to pay for themselves; else a linear model by DP-SGD.
     """
-    if config.method != AUTO:
-        return config
     refusal = _no_trees(config, dataset)
     if refusal:
         return replace(config, method="gradient", chosen=f"Chosen by rule: a linear model, because {refusal}.")
