@@ -9,7 +9,7 @@ from tacit.audit.evidence import CanaryEvidence, canary_power
 from tacit.mechanisms import Gaussian
 from tests.reports.test_card import audit
 
-BOUNDS = {"canaries": 400, "delta": 1e-5, "confidence": 0.95}
+BOUNDS = {"canaries": 400, "confidence": 0.95}
 
 
 @pytest.fixture(scope="module")

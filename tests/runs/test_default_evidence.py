@@ -167,7 +167,7 @@ def trained(noise, sampling, steps=12):
 )
 def test_simulated_canaries_refute_a_claim_of_another_noise_and_no_right_one(noise, sampling):
     training, claim = trained(noise, sampling)
-    bounds = {"canaries": 1000, "delta": 1e-5, "confidence": 0.95, "runs": 2}
+    bounds = {"canaries": 1000, "confidence": 0.95, "runs": 2}
     power = [
         canary_power(claim, lambda included, run, std=std: training.simulated(included, std, run), **bounds)
         for std in (1.2, 0.1)

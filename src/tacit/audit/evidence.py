@@ -14,8 +14,9 @@ import numpy as np
 
 from tacit import check
 from tacit.attacks import Scores
+from tacit.audit.bounds import ESTIMATORS
 from tacit.audit.results import AuditResult
-from tacit.audit.run import audit_scores
+from tacit.audit.run import measured_tradeoff
 from tacit.tradeoff import TradeOff
 
 SIMULATED = 20
@@ -74,7 +75,6 @@ def canary_power(
     simulated: Callable[[np.ndarray, int], np.ndarray],
     *,
     canaries: int,
-    delta: float,
     confidence: float,
     runs: int = SIMULATED,
 ) -> float:
@@ -85,7 +85,6 @@ def canary_power(
         simulated: scores of canaries, shape (canaries,), in one simulated run: from which of them took part, and the
             number of the run.
         canaries: how many, each in or out by its own fair coin.
-        delta: of the bounds.
         confidence: of the bounds, in (0, 1).
         runs: how many.
 
@@ -96,7 +95,7 @@ def canary_power(
         >>> from tacit.accounting import accountant
         >>> from tacit.mechanisms import Gaussian
         >>> claim = accountant("pld")(Gaussian(2.0).poisson(0.1) * 20)
-        >>> canary_power(claim, lambda included, _: 1.0 * included, canaries=200, delta=1e-5, confidence=0.95)
+        >>> canary_power(claim, lambda included, _: 1.0 * included, canaries=200, confidence=0.95)
         1.0
     """
     check.count("canaries", canaries, minimum=2)
@@ -105,6 +104,6 @@ def canary_power(
         included = draw.random(canaries) < 0.5
         total = simulated(included, number)
         scores = Scores("canaries", total[included], total[~included], 0.0)
-        bounds = {"delta": delta, "trials": "independent", "relation": claim.relation, "confidence": confidence}
-        refuted += audit_scores(scores, **bounds).refutes(claim)
+        band = ESTIMATORS["band"]
+        refuted += not measured_tradeoff(scores, band, relation=claim.relation, confidence=confidence) <= claim
     return refuted / runs

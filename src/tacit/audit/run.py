@@ -11,7 +11,7 @@ import numpy as np
 
 from tacit import check
 from tacit.attacks import Scores, advantage, ppv, roc
-from tacit.audit.bounds import ESTIMATORS, detectable_mu
+from tacit.audit.bounds import ESTIMATORS, Estimator, detectable_mu
 from tacit.audit.results import AuditResult, Trials
 from tacit.noise import SecureStream, Stream
 from tacit.relation import Relation
@@ -59,7 +59,6 @@ def audit_scores(
     confidence = check.confidence(confidence)
     alpha = 1 - confidence
     thresholds = method.thresholds(scores)
-    outer = ErrorPoints(*method.outer(scores, thresholds, alpha)).vertices()
     at_point = method.band(scores, np.array([scores.threshold]), alpha)
     members, non_members = scores.count
     detectable = detectable_mu(method.bound, members=members, non_members=non_members, alpha=alpha, claim=claim)
@@ -76,7 +75,7 @@ def audit_scores(
             float(1 - at_point.fnr_low[0] - at_point.fpr_low[0]),
         ),
         ppv=ppv(scores),
-        tradeoff=TradeOff(outer, Standing.MEASURED, relation, scores.attack, confidence=confidence),
+        tradeoff=measured_tradeoff(scores, method, relation=relation, confidence=confidence),
         fpr=fpr,
         tpr=tpr,
         band=method.band(scores, thresholds, alpha),
@@ -85,6 +84,20 @@ def audit_scores(
         detectable_mu=detectable,
         detectable_epsilon=gaussian_epsilon(delta, detectable),
     )
+
+
+def measured_tradeoff(scores: Scores, estimator: Estimator, *, relation: Relation, confidence: float) -> TradeOff:
+    """What `scores` demonstrate: the curve that the trade-off curve of the mechanism must lie on or below.
+
+    Args:
+        scores: an attack's scores.
+        estimator: of both error rates.
+        relation: between the two worlds of the game.
+        confidence: in (0, 1).
+    """
+    thresholds = estimator.thresholds(scores)
+    outer = ErrorPoints(*estimator.outer(scores, thresholds, 1 - confidence)).vertices()
+    return TradeOff(outer, Standing.MEASURED, relation, scores.attack, confidence=confidence)
 
 
 CanaryRun = Callable[[np.ndarray], np.ndarray]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, bdtrc, logsumexp
+from scipy.special import bdtr, bdtrc, gammaln, logsumexp
 
 from tacit import check
 from tacit.audit.noise_monitor import Monitor
@@ -111,12 +111,12 @@ def _dispersion(values: NDArray[np.int64], trials: int, rate: float) -> float:
 
 def _chernoff(seen: float, terms: int, trials: int, rate: float) -> float:
     """Two-sided Chernoff bound  min_s exp(n log E e^{s X} - s x)  on a sum of `terms` squared deviations."""
-    from scipy.stats import binom  # Takes a second to load, and only an audit asks for it.
-
     mean, variance = trials * rate, trials * rate * (1 - rate)
     reach = _REACH * math.sqrt(variance) + _REACH**2
     events = np.arange(max(0, math.floor(mean - reach)), min(trials, math.ceil(mean + reach)) + 1)
-    logs, squares = np.asarray(binom.logpmf(events, trials, rate)), (events - mean) ** 2 / variance
+    ways = gammaln(trials + 1) - gammaln(events + 1) - gammaln(trials - events + 1)
+    logs = ways + events * math.log(rate) + (trials - events) * math.log1p(-rate)
+    squares = (events - mean) ** 2 / variance
     sign = 1.0 if seen >= terms else -1.0
 
     def bound(log_s: float) -> float:

@@ -113,7 +113,7 @@ def _found(
     on_progress("simulated runs", 0, 1)
     copies = {"without noise": 0.0} | dict([_leaky(config, ledger, training)])
     runs = _simulated_runs(training, len(copies))
-    bounds = {"canaries": _CANARIES, "delta": config.delta, "confidence": config.confidence, "runs": runs}
+    bounds = {"canaries": _CANARIES, "confidence": config.confidence, "runs": runs}
     power = {
         words: canary_power(
             claim, lambda included, run, noise=noise: training.simulated(included, noise, run), **bounds

@@ -34,6 +34,7 @@ _LABELS = (str, bytes, int, type(None))
 KNOWN = frozenset(
     ("numpy", "torch", "random", "_random", "re", "datetime", "decimal", "threading", "_thread", "tokenizers")
 )
+_LIBRARIES = sys.stdlib_module_names | KNOWN | {"tacit"}
 
 
 def captured_data(function: Callable[..., Any]) -> dict[str, object]:
@@ -272,7 +273,7 @@ def is_installed(kind: type) -> bool:
 
 def is_of_user(kind: type) -> bool:
     """Whether a class is neither of Python's library nor of an installed package."""
-    return kind.__module__.split(".")[0] not in sys.stdlib_module_names | KNOWN and not is_installed(kind)
+    return kind.__module__.split(".")[0] not in _LIBRARIES and not is_installed(kind)
 
 
 def is_of_torch(kind: type) -> bool:
