@@ -249,12 +249,13 @@ class Facts:
                 return
             if name in self._missing or (name, self.runs) in self._whole:
                 return
-            before = self._facts.get(name)
+            # Other facts go on being counted.
+            before = (self._stated if tally is None else self._facts).get(name)
             if before is not None and before.how is How.ENFORCED:
                 return
             times = before.times + 1 if before is not None and before.how is How.CHECKED else 1
             sentence = says or (before.says if before is not None else "")
-            self._facts[name] = Fact(name, How.CHECKED, times, step, sentence)
+            self._stated[name] = Fact(name, How.CHECKED, times, step, sentence)
             self._tallies[name] = _Tally(sentence)
 
     def missing(self, name: str, says: str) -> None:

@@ -82,10 +82,12 @@ def named(path: Path) -> str:
 
 def _entries(value: Any) -> list[tuple[Any, Any]] | None:
     """Keys and items of a container; None for a leaf."""
-    if isinstance(value, Mapping):
-        return list(value.items())
+    if isinstance(value, Tensor):
+        return None
     if isinstance(value, list | tuple):
         return list(enumerate(value))
+    if isinstance(value, Mapping):
+        return list(value.items())
     if is_dataclass(value) and not isinstance(value, type | Leaf):
         return [(field.name, getattr(value, field.name)) for field in fields(value)]
     return None

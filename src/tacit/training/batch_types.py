@@ -17,7 +17,6 @@ from tacit.errors import InvalidInput, NoRecordRule
 from tacit.training.numbers_by_size import Place
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.trace import EARLIER, Node, Ref, Trace, TracedTensor, plain
-from tacit.verification.calls import flat
 from tacit.verification.programs import Step, difference
 from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import PUBLIC, Draws, Public, Records, WholeBatch
@@ -124,7 +123,7 @@ class _Again:
         if self.mode is None:
             return
         self.mode.at = node.line
-        others = [value for value in flat((node.args, node.kwargs)) if isinstance(value, Tensor)]
+        others = [value for value in node.leaves if isinstance(value, Tensor)]
         for value, name in zip(others, node.others, strict=True):
             self.mode.public(value)
             if name is None:
@@ -209,7 +208,7 @@ def numbers_of(trace: Trace) -> Iterator[tuple[Place, float]]:
         if node is None:
             continue
         name = getattr(node.function, "__name__", "")
-        for order, value in enumerate(flat((node.args, node.kwargs))):
+        for order, value in enumerate(node.leaves):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
             if isinstance(value, float) or not (name in _SIZED or (name in _ARITHMETIC and value == trace.size)):

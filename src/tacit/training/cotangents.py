@@ -20,7 +20,6 @@ from tacit.gradients.inputs import check_losses
 from tacit.training.batch_types import is_near
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.trace import EARLIER, Node, Ref, item_of, network_of, untraced
-from tacit.verification.calls import flat
 from tacit.verification.recordwise import leaves_of
 
 
@@ -242,7 +241,7 @@ class LossOfRows:
                 self._whole[place] = node.again(
                     lambda value: item_of(self._whole, value) if isinstance(value, Ref) else value
                 )
-                sources = {value.node for value in flat((node.args, node.kwargs)) if isinstance(value, Ref)}
+                sources = node.sources
                 if sources & of_root:
                     of_root.add(place)
                 # A draw cannot be repeated for one example; what it gave is a value like the targets.
@@ -253,7 +252,7 @@ class LossOfRows:
 
     def _others(self, node: Node) -> Iterator[Any]:
         """What a node was given besides values of rows."""
-        for value in flat((node.args, node.kwargs)):
+        for value in node.leaves:
             if not isinstance(value, Ref):
                 yield value
             elif value.node not in self._following:

@@ -68,7 +68,7 @@ def _is_known(original: Callable[..., Any], args: Any) -> bool:
     """Whether a tensor is drawn, or made of a few numbers."""
     if original is not _ORIGINAL["tensor"]:
         return True
-    numbers = list(flat(args))
+    numbers = flat(args)
     return 0 < len(numbers) <= _CONSTANTS and all(type(each) in (bool, int, float) for each in numbers)
 
 

@@ -242,7 +242,7 @@ class PrivateLoader:
         """The records `indices` as the loop gets them, without a trace."""
         if type(self.dataset) is TensorDataset and self._transform is None and self.collate_fn is default_collate:
             index = torch.from_numpy(indices)
-            return [tensor[index.to(tensor.device)] for tensor in self.dataset.tensors]
+            return [tensor.index_select(0, index.to(tensor.device)) for tensor in self.dataset.tensors]
         if len(indices):
             return self._collate(self._records(indices.tolist()))
         # An empty batch still needs its shapes and types: those of the first record, none of its values.

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -52,6 +53,7 @@ class Node:
 
     Attributes:
         line: the user's line.
+        leaves: what is in `args` and `kwargs`.
         others: what says which the tensors from outside of the trace are; None for one that nobody knows.
         ignores: whether it is a loss of classes that leaves out a target, so that a mean divides by another number.
     """
@@ -61,10 +63,16 @@ class Node:
     kwargs: Any
     grad: bool
     line: str
+    leaves: list[Any]
     others: tuple[Hashable | None, ...]
     autocast: tuple[str, torch.dtype] | None = None
     generators: tuple[Tensor, Tensor | None] | None = None
     ignores: bool = False
+
+    @cached_property
+    def sources(self) -> frozenset[int]:
+        """The nodes that it was given values of."""
+        return frozenset(value.node for value in self.leaves if isinstance(value, Ref))
 
     def again(self, now: Callable[[Any], Any]) -> Any:
         """The result for `now(value)` in place of every argument; `EARLIER` where one of them is."""
@@ -140,7 +148,7 @@ class Trace:
         self.loss_scale, self.refusal = 1.0, _NOT_PRIVATE
         self.order = next(self._made)
         self._device = "cpu"
-        self._signed: tuple[int, tuple[tuple[Hashable, ...], ...]] = 0, ()
+        self._signed: tuple[int, tuple[Hashable, ...], tuple[Hashable, ...]] = 0, (), ()
 
     def root(self, value: Tensor, kind: type[TracedTensor] | None = None) -> TracedTensor:
         """`value`, whose rows are those of the batch, as the start of what is computed from it."""
@@ -177,9 +185,10 @@ class Trace:
         autocast = (device, torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
         given = refer(args, self), refer(kwargs, self)
         drawn = _states(device) if _draws(function, kwargs) else None
-        others = tuple(self._named(value) for value in flat(given) if isinstance(value, Tensor))
+        leaves = flat(given)
+        others = tuple(self._named(value) for value in leaves if isinstance(value, Tensor))
         ignores = ignores_targets(function, args, kwargs)
-        node = Node(function, *given, torch.is_grad_enabled(), user_line(), others, autocast, drawn, ignores)
+        node = Node(function, *given, torch.is_grad_enabled(), user_line(), leaves, others, autocast, drawn, ignores)
         self.nodes.append(node)
         return len(self.nodes) - 1
 
@@ -188,10 +197,8 @@ class Trace:
         needed = {wanted.node}
         for place in range(len(self.nodes) - 1, -1, -1):
             node = self.nodes[place]
-            if node is not None:
-                sources = {value.node for value in flat((node.args, node.kwargs)) if isinstance(value, Ref)}
-                if place in needed or (writes(node.function) and sources & needed):
-                    needed |= {place, *sources}
+            if node is not None and (place in needed or (writes(node.function) and node.sources & needed)):
+                needed |= {place, *node.sources}
         return sorted(needed)
 
     def run(self, wanted: Ref, roots: dict[int, Tensor], before: Callable[[Node], object]) -> Any:
@@ -240,7 +247,7 @@ class Trace:
         for place in range(wanted.node, -1, -1):
             node = self.nodes[place]
             if node is not None and place in needed:
-                needed |= {value.node for value in flat((node.args, node.kwargs)) if isinstance(value, Ref)}
+                needed |= node.sources
         return sorted(needed)
 
     def signature(self, numbers: bool = True) -> tuple[Hashable, ...]:
@@ -250,14 +257,13 @@ class Trace:
             numbers: whether numbers that are no whole ones, which change no record type, are told apart.
         """
         if self._signed[0] != len(self.nodes):
-            said = (
+            said = tuple(
                 self._shape(self.roots[place]) if node is None else self._program(node)
                 for place, node in enumerate(self.nodes)
             )
-            self._signed = len(self.nodes), tuple(said)
-        if numbers:
-            return self._signed[1]
-        return tuple(tuple(float if isinstance(part, float) else part for part in said) for said in self._signed[1])
+            without = tuple(tuple(float if isinstance(part, float) else part for part in each) for each in said)
+            self._signed = len(self.nodes), said, without
+        return self._signed[1] if numbers else self._signed[2]
 
     def _named(self, value: Tensor) -> Hashable | None:
         """What tells a tensor from outside of the trace from others of another shape, origin or value."""
@@ -272,7 +278,7 @@ class Trace:
 
     def _program(self, node: Node) -> tuple[Hashable, ...]:
         said: list[Hashable] = [node.function, node.grad, node.autocast, node.others, node.ignores]
-        for value in flat((node.args, node.kwargs)):
+        for value in node.leaves:
             parts = (value.start, value.stop, value.step) if isinstance(value, slice) else (value,)
             for part in parts:
                 if isinstance(part, int):
@@ -323,7 +329,7 @@ def traced_call(func: Any, args: Any, kwargs: Any, kind: type[TracedTensor]) -> 
     if name in _PASSIVE or func in _PASSIVE_FUNCTIONS:
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
-    values = list(flat((args, kwargs)))
+    values = flat((args, kwargs))
     traces = [value.trace for value in values if isinstance(value, TracedTensor) and hasattr(value, "trace")]
     if not traces:
         with torch._C.DisableTorchFunctionSubclass():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Any, NoReturn
 
@@ -28,15 +28,20 @@ POSITIONS = (
 )
 
 
-def flat(value: object) -> Iterator[object]:
+_NESTED = (list, tuple, dict)
+
+
+def flat(value: object) -> list[Any]:
     """The leaves of lists, tuples and dicts."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from flat(item)
-    else:
-        yield value
+    if not isinstance(value, _NESTED):
+        return [value]
+    found = []
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, _NESTED):
+            found += flat(item)
+        else:
+            found.append(item)
+    return found
 
 
 def tensors_in(value: object) -> list[Tensor]:

@@ -6,6 +6,7 @@ Where Python reads a number, which reads of libraries are answered, and what is 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
@@ -70,7 +71,7 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
 def user_line(frame: FrameType | None = None) -> str:
     """File and number of the innermost line that runs outside of torch and tacit."""
     found = user_frame(frame if frame is not None else sys._getframe(1))
-    return "" if found is None else f"{Path(found.f_code.co_filename).name}:{found.f_lineno}"
+    return "" if found is None else f"{os.path.basename(found.f_code.co_filename)}:{found.f_lineno}"
 
 
 def answer_to(frame: FrameType | None = None) -> Answer | None:
