@@ -17,8 +17,12 @@ from pathlib import Path
 from benchmarks.mutants.patches import PACKAGE, Patch
 from benchmarks.mutants.product import WRONG_LOOPS
 from benchmarks.mutants.rooms import first_of, selection_of
+from benchmarks.mutants.warm_pytest import run_pytest
 
 ROOT = PACKAGE.parents[1]
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# Before anything is forked: tests run on one thread.
+os.environ |= dict.fromkeys(THREADS, "1")
 # Seconds of wall time for the tests of one bug, or for one run of the product with its audit; a shared machine is slow.
 LIMIT = 600
 
@@ -112,7 +116,7 @@ def failing_test(files: Sequence[str], source: Path) -> str | None:
         RuntimeError: pytest ran no test.
     """
     options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--no-header", "-o", f"pythonpath={source}"]
-    done = _python(["-m", "pytest", *options, *files], source, 1)
+    done = run_pytest([*options, *files], source, LIMIT)
     if done is None:
         return f"no end within {LIMIT} s"
     # 5: everything that was collected has been left out.
@@ -136,8 +140,7 @@ def product(scenario: str, engine: str, threads: int, source: Path) -> dict[str,
 
 def _python(arguments: Sequence[str], source: Path, threads: int) -> subprocess.CompletedProcess[str] | None:
     """A finished Python process in the root of the checkout; None for one that took too long."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    environment = os.environ | dict.fromkeys(names, str(threads)) | {"PYTHONPATH": str(source), "MPLBACKEND": "Agg"}
+    environment = os.environ | dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": str(source), "MPLBACKEND": "Agg"}
     try:
         return subprocess.run(
             [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT
