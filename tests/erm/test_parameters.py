@@ -112,6 +112,8 @@ def base(kind):
     settings |= {"target_bounds": (0.0, 1.0)} if "target_bounds" in names else {}
     if kind is DPBayesianLogisticRegression:
         settings |= {"steps": 5}
+    if kind is DPMLPClassifier:
+        settings |= {"epochs": 1.0}
     return settings
 
 

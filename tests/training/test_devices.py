@@ -61,7 +61,7 @@ def test_runs_there_end_like_runs_here(build, changes):
         if device is not None:
             device.put_module(model)
             changes["device"] = "cuda:0"
-        given = {"noise_multiplier": 1.0, "sample_rate": 0.2, "steps": 6, "delta": 1e-5, "engine": "eager"} | changes
+        given = {"noise_multiplier": 1.0, "sample_rate": 0.2, "steps": 3, "delta": 1e-5, "engine": "eager"} | changes
         given |= {} if "clipping" in changes else {"clip_norm": 1.0}
         optimizer = SGD(model.parameters(), lr=0.1)
         fit(model, x, y, loss=cross_entropy, optimizer=optimizer, stream=SeededStream(0), **given)

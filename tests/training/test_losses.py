@@ -342,9 +342,9 @@ class TestPerExample:
         model = small_model()
         loader = DataLoader(TensorDataset(*blobs()), batch_size=20)
         parts = make_private(
-            model, plain_sgd(model), loader, clip_norm=1.0, noise_multiplier=1.0, epochs=20, stream=SeededStream(1)
+            model, plain_sgd(model), loader, clip_norm=1.0, noise_multiplier=1.0, epochs=5, stream=SeededStream(1)
         )
-        for _ in range(20):
+        for _ in range(5):
             for x, y in parts.loader:
                 (cross_entropy(parts.model(x), y) * factor(x)).backward()
                 parts.optimizer.step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from functools import cache
 
 import mpmath
 import numpy as np
@@ -16,6 +17,11 @@ from tacit.relation import Relation
 
 def _exact(scale: float, shift: int, steps: int, epsilon: float) -> mpmath.mpf:
     """delta of unsampled steps: their loss depends on the sum of the noises only."""
+    return mpmath.fsum(p * -mpmath.expm1(epsilon - loss) for loss, p in _losses(scale, shift, steps) if loss > epsilon)
+
+
+@cache
+def _losses(scale: float, shift: int, steps: int) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
     s, law = mpmath.mpf(scale), {0: mpmath.mpf(1)}
     reach = int(20 * scale) + 3
     total = mpmath.fsum(mpmath.exp(-((x / s) ** 2) / 2) for x in map(mpmath.mpf, range(-reach, reach + 1)))
@@ -26,8 +32,7 @@ def _exact(scale: float, shift: int, steps: int, epsilon: float) -> mpmath.mpf:
             for x, p in one.items():
                 sums[k + x] += mass * p
         law = sums
-    losses = {k: (2 * mpmath.mpf(k) - steps * shift) * shift / (2 * s**2) for k in law}
-    return mpmath.fsum(p * -mpmath.expm1(epsilon - losses[k]) for k, p in law.items() if losses[k] > epsilon)
+    return [((2 * mpmath.mpf(k) - steps * shift) * shift / (2 * s**2), p) for k, p in law.items()]
 
 
 @pytest.mark.parametrize("scale", [0.30078125, 0.06, 0.7, 1.234])
@@ -45,6 +50,14 @@ def test_an_epsilon_at_a_loss_is_bracketed_however_heavy_its_atom(scale: float, 
 
 
 def _sampled_exact(scale: float, rate: float, steps: int, epsilon: float, *, remove: bool) -> mpmath.mpf:
+    masses = _sampled_masses(scale, rate, steps, remove=remove)
+    return mpmath.fsum(p - mpmath.exp(epsilon) * q for loss, (p, q) in masses.items() if loss > epsilon)
+
+
+@cache
+def _sampled_masses(
+    scale: float, rate: float, steps: int, *, remove: bool
+) -> dict[mpmath.mpf, tuple[mpmath.mpf, mpmath.mpf]]:
     s, r = mpmath.mpf(scale), mpmath.mpf(rate)
     reach = range(-int(14 * scale) - 3, int(14 * scale) + 5)
     weight = {x: mpmath.exp(-((x / s) ** 2) / 2) for x in map(mpmath.mpf, range(reach.start - 1, reach.stop))}
@@ -61,7 +74,7 @@ def _sampled_exact(scale: float, rate: float, steps: int, epsilon: float, *, rem
                 before = found.get(key, (0, 0))
                 found[key] = (before[0] + p * new[0], before[1] + q * new[1])
         runs = found
-    return mpmath.fsum(p - mpmath.exp(epsilon) * q for loss, (p, q) in runs.items() if loss > epsilon)
+    return runs
 
 
 @pytest.mark.parametrize("remove", [True, False])
