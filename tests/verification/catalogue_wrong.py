@@ -483,6 +483,30 @@ def draws_through_a_layer_along_the_batch(x, y):
 
 
 @wrong("mul")
+def draws_minus_the_first(x, y):
+    weights = torch.rand(64, 1)
+    return x * (weights[: len(x)] - weights[0])
+
+
+@wrong("mul")
+def draws_minus_their_neighbours(x, y):
+    weights = torch.rand(len(x) + 1, 1)
+    return x * (weights[1:] - weights[:-1])
+
+
+@wrong("mul")
+def draws_and_those_of_the_next_record(x, y):
+    weights = torch.rand(len(x) + 1, 1)
+    return x * weights[1:] * weights[:-1].exp()
+
+
+@wrong("mul")
+def draws_and_their_largest(x, y):
+    weights = torch.rand(64, 1)
+    return x * weights[: len(x)] * weights.max()
+
+
+@wrong("mul")
 def running_sums_of_draws(x, y):
     return x * NET(torch.rand(8, 6).cumsum(0))[:, :1]
 

@@ -241,6 +241,8 @@ class LossOfRows:
                 self._whole[place] = node.again(
                     lambda value: item_of(self._whole, value) if isinstance(value, Ref) else value
                 )
+                if node.generators is not None and getattr(node.function, "__name__", "").endswith("_like"):
+                    continue  # A draw of the form of rows follows none of their values.
                 sources = node.sources
                 if sources & of_root:
                     of_root.add(place)

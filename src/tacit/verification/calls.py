@@ -11,6 +11,7 @@ from torch import Tensor
 from tacit.errors import MixesRecords, NoRecordRule
 from tacit.verification.record_types import (
     PUBLIC,
+    Draws,
     OneRecord,
     Part,
     Public,
@@ -65,6 +66,7 @@ class Call:
         line: the user's line.
         count: number of records.
         undone: whether a mean over the batch is multiplied by its size afterwards.
+        drawn: identity of an argument -> how it is drawn, where each record meets a draw of its own.
     """
 
     undone = False
@@ -90,6 +92,7 @@ class Call:
             elif argument.name in kwargs:
                 self._given[argument.name] = kwargs[argument.name]
         self._kind_of, self._read = kind_of, set[str]()
+        self.drawn: dict[int, Draws] = {}
 
     def __contains__(self, name: str) -> bool:
         """Whether the operation has an argument `name`."""
@@ -170,8 +173,10 @@ class Call:
         if axis < 0 or value.shape[axis] <= 1 or value.stride(axis) == 0:
             return
         drawn = kind.drawn if isinstance(kind, Public) else ()
-        if any(each.axis == axis and each.refines(inner, self.count) for each in drawn):
-            return
+        for each in drawn:
+            if each.axis == axis and each.refines(inner, self.count):
+                self.drawn[id(value)] = each
+                return
         if isinstance(kind, Public) and kind.trained:
             self.refuse("it meets a parameter that has an entry for each position of the batch", "Use one for all")
         if not is_constant(value, axis, inner, self.count):

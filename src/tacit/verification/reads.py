@@ -54,6 +54,8 @@ ANSWERED = (
     Answer("transformers/modeling_attn_mask_utils.py", "", False),
     # A distribution or loss that refuses values out of its range.
     Answer("torch/distributions/"),
+    # A loss that refuses negative variances.
+    Answer("torch/nn/functional.py", "gaussian_nll_loss"),
     # The range check of classes, where their number is given.
     Answer("torch/nn/functional.py", "one_hot"),
     # The number of rows of a first step, of which every record has one.

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tacit.errors import MixesRecords
 from tacit.verification import rules
 from tacit.verification.calls import Call, depends, flat, refuse, tensors_in
+from tacit.verification.draw_uses import DrawUses, Use
 from tacit.verification.programs import Step
 from tacit.verification.reads import (
     ANSWERS,
@@ -95,7 +96,7 @@ class RecordMode(TorchDispatchMode):
         self.answering = self.of_array = False
         self._own: set[int] = set()
         self._unknown: set[int] = set()
-        self._random: set[int] = set()
+        self._draws = DrawUses()
         self.branches, self.refused = False, None
         self.alive: Callable[[Tensor], bool] | None = None
         self.attributes: set[int] = set()
@@ -190,7 +191,7 @@ class RecordMode(TorchDispatchMode):
         values = [value for value in (*call.tensors, *tensors_in(output)) if self.storages.find(value) is not None]
         kinds = [self.storages.kind(value) for value in values]
         of_one = next((kind.index for kind in kinds if isinstance(kind, OneRecord)), None)
-        step.ended(output, not any(map(depends, kinds)), self._any_in(self._random, values), of_one)
+        step.ended(output, not any(map(depends, kinds)), self._draws.any(values), of_one)
         return output
 
     def _run(self, call: Call, name: str, types: Any, args: Any, kwargs: Any) -> Any:
@@ -269,6 +270,8 @@ class RecordMode(TorchDispatchMode):
             call.unknown(f"its rule does not know the argument {unread[0]}", "Leave it out, or declare model_rows")
         if isinstance(result, Public):
             call.unknown("its rule does not know records in this argument", "Give public values there")
+        if any(isinstance(each, Records) for each in flat(result)) and self._draws.meet(call):
+            call.refuse("it meets draws of other records, or a number that all of them make", "Draw anew")
         return result
 
     def _history(self, call: Call) -> Any:
@@ -294,11 +297,10 @@ class RecordMode(TorchDispatchMode):
         return output
 
     def _of_public(self, func: Any, args: Any, kwargs: Any, call: Call) -> Any:
-        drawn = rules.drawn(call)
-        name = call.name.removeprefix("aten.")
-        of_draws = self._any_in(self._random, call.tensors)
+        name, tensors = call.name.removeprefix("aten."), call.tensors
+        of_draws = self._draws.any(tensors)
         self.branches = self.branches or (name in ANSWERS and of_draws and not self.answering)
-        random = name in rules.DRAWN or of_draws
+        drawn, uses = self._draws.through(call) if of_draws or name in rules.DRAWN else ([PUBLIC], frozenset())
         written = call.written()
         draws = [self.storages.draws_after(*each) for each in zip(written, repeat(drawn[0]), strict=False)]
         output = func(*args, **kwargs)
@@ -306,12 +308,14 @@ class RecordMode(TorchDispatchMode):
             self._wrote(value, PUBLIC, call)
             entry = self._kept(value)
             entry.block, entry.draws = found if entry.is_public else (0, 0)
-            self._spread(call.tensors, value, random)
+            self._spread(tensors, value, uses)
         for place, value in enumerate(tensors_in(output)):
             if self.storages.find(value) is None:
                 self.storages.add(value)
                 self.storages.assign(value, drawn[min(place, len(drawn) - 1)], call.name, call.line)
-                self._spread(call.tensors, value, random)
+                self._spread(tensors, value, uses)
+            if name in rules.DRAWN:
+                self._draws.drew(value, uses)
         return output
 
     def _lifted(self, output: Tensor) -> Tensor:
@@ -326,7 +330,7 @@ class RecordMode(TorchDispatchMode):
     def _made(self, output: Tensor, name: str, call: Call) -> Tensor:
         entry = self.storages.add(output)
         if name in rules.DRAWN:
-            self._random.add(output.untyped_storage()._cdata)
+            self._draws.drew(output)
         if name in rules.UNWRITTEN:
             mark_unwritten(entry, output)
         elif name in rules.DRAWS and call.given.get("generator") is None:
@@ -405,11 +409,11 @@ class RecordMode(TorchDispatchMode):
 
     # Values of unknown origin.
 
-    def _spread(self, given: list[Tensor], value: Tensor, random: bool) -> None:
+    def _spread(self, given: list[Tensor], value: Tensor, uses: frozenset[Use]) -> None:
         if self._any_in(self._unknown, given):
             self._unknown.add(value.untyped_storage()._cdata)
-        if random:
-            self._random.add(value.untyped_storage()._cdata)
+        if uses:
+            self._draws.follow(value, uses)
 
     def is_unknown(self, value: Tensor) -> bool:
         """Whether nobody knows where a public value comes from."""
