@@ -305,7 +305,7 @@ def _leaks(model: nn.Module, first: _Run, second: _Run, keep: Tensor, of_loss: b
         yield Leak(path, type(layers[path]).__name__, "state", 1.0), name
     own, other, tolerance = first.outputs, second.outputs, first.tolerance(_OUTPUTS)
     shapes = [value.shape for value in own] == [value.shape for value in other]
-    if not shapes or not all(is_near(one, two, keep, tolerance) for one, two in zip(own, other, strict=True)):
+    if not shapes or not all(is_near(two[keep], one[keep], tolerance) for one, two in zip(own, other, strict=True)):
         change = max((_change(one, two, keep) for one, two in zip(own, other, strict=False)), default=1.0)
         own_name = "losses" if of_loss else "outputs"
         yield _first_layer(layers, first, second, keep) or Leak("", type(model).__name__, own_name, change), own_name
@@ -326,24 +326,24 @@ def _first_layer(layers: dict[str, nn.Module], first: _Run, second: _Run, keep: 
         later = second.layers.get(name)
         if later is None or output.shape != later.shape or not output.dim() or len(output) != len(keep):
             continue
-        if not is_near(output, later, keep, first.tolerance(_OUTPUTS)):
+        if not is_near(later[keep], output[keep], first.tolerance(_OUTPUTS)):
             return Leak(name, type(layers[name]).__name__, "outputs", _change(output, later, keep))
     return None
 
 
-def is_near(one: Tensor, other: Tensor, keep: Tensor, tolerance: float) -> bool:
-    """Whether rows of two tensors of equal shape agree.
+def is_near(found: Tensor, before: Tensor, tolerance: float) -> bool:
+    """Whether a value is the one of another run, but for rounding.
 
     Args:
-        one: shape (rows, ...).
-        other: the same shape.
-        keep: which rows count, shape (rows,).
-        tolerance: largest difference, in units of the largest value of `one`, >= 0.
+        found: the value.
+        before: that of the other run, of the same shape.
+        tolerance: largest difference in units of the largest value, in single or double precision.
     """
-    where = keep.to(one.device)
-    one, other = one[where].float(), other[where].float()
-    close = ((one - other).abs() <= tolerance * _largest([one])) | (one == other) | (one.isnan() & other.isnan())
-    return bool(close.all())
+    if not found.is_floating_point():
+        return torch.equal(found, before)
+    tolerance = _HALF if found.dtype in (torch.float16, torch.bfloat16) else tolerance
+    near = (found - before).abs() <= tolerance * _largest([before]) + torch.finfo(found.dtype).tiny
+    return bool((near | (found == before) | (found.isnan() & before.isnan())).all())
 
 
 def _change(one: Tensor, other: Tensor, keep: Tensor) -> float:

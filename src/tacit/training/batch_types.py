@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import InvalidInput, NoRecordRule
+from tacit.gradients.neighbours import is_near
 from tacit.training.numbers_by_size import Place
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.trace import EARLIER, Node, Ref, Trace, TracedTensor, plain
@@ -23,7 +24,6 @@ from tacit.verification.record_types import PUBLIC, Draws, Public, Records, Whol
 from tacit.verification.recordwise import observed
 
 _TOLERANCE = 1e-6  # rounding of one value between two runs of the same operations, relative to the largest
-_HALF_TOLERANCE = 5e-2  # the same in half precision
 
 
 def input_doubt(trace: Trace, value: TracedTensor, seen: SeenPrograms) -> str:
@@ -152,22 +152,6 @@ def _doubt(
     seen.look(what, again.trace, mode)
     lines = () if mode is None else mode.foreign
     return "".join(f"{line} uses a tensor that is neither of this batch nor declared. " for line in lines).rstrip()
-
-
-def is_near(found: Tensor, before: Tensor, tolerance: float) -> bool:
-    """Whether a value is the one of another run, but for rounding.
-
-    Args:
-        found: the value.
-        before: that of the other run, of the same shape.
-        tolerance: largest difference in units of the largest value, in single or double precision.
-    """
-    if not found.is_floating_point():
-        return torch.equal(found, before)
-    tolerance = _HALF_TOLERANCE if found.dtype in (torch.float16, torch.bfloat16) else tolerance
-    largest = before.abs().nan_to_num(0.0, 0.0, 0.0).amax() if before.numel() else 0.0
-    near = (found - before).abs() <= tolerance * largest + torch.finfo(found.dtype).tiny
-    return bool((near | (found == before) | (found.isnan() & before.isnan())).all())
 
 
 _EARLIER = (

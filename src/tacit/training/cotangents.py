@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tacit.errors import InvalidInput
 from tacit.gradients.inputs import check_losses
-from tacit.training.batch_types import is_near
+from tacit.gradients.neighbours import is_near
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.trace import EARLIER, Node, Ref, item_of, network_of, untraced
 from tacit.verification.recordwise import leaves_of

@@ -32,6 +32,7 @@ from tacit.training.private_run import PrivateRun
 from tacit.training.ranks import note_processes
 from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard, elsewhere
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed, plain, refer
+from tacit.verification.reads import plain_form
 
 _SIZES = 2  # different numbers of records at which a loss is computed again: by one nothing shows that follows it
 _SIGNATURES = 1000  # remembered traces; a loop whose numbers change at every step has no use for more
@@ -336,13 +337,7 @@ class LoopChecks:
             return (id(value), version) if version == value._version else None
         if isinstance(value, nn.Parameter):
             return "parameter"
-        if not value.numel():
-            return "empty"
-        first = value.flatten()[0]
-        if bool((first == 0) | (first == 1)) and bool((value == first).all()):
-            return "constant"
-        counts = value.dim() == 1 and torch.equal(value, torch.arange(len(value), device=value.device).to(value.dtype))
-        return "counts" if counts else None
+        return plain_form(value) or None
 
     @contextmanager
     def marking(self) -> Iterator[None]:

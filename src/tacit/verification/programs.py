@@ -17,24 +17,10 @@ from tacit.verification.calls import Call, flat, tensors_in
 
 _SMALL = 64  # numbers of a public result that are compared
 # Arguments that say how large a result is, or how many records an operation is given.
-_SIZES = frozenset(
-    (
-        *(
-            "N",
-            "size",
-            "sizes",
-            "split_size",
-            "split_sizes",
-            "input_size",
-            "input_sizes",
-            "self_size",
-            "start",
-            "end",
-            "length",
-        ),
-        *("repeats", "stride", "num_samples"),
-    )
-)
+_SIZES = frozenset((
+    "N", "size", "sizes", "split_size", "split_sizes", "input_size", "input_sizes", "self_size", "start", "end",
+    "length", "repeats", "stride", "num_samples",
+))  # fmt: skip
 _MEANS = ("aten.mul.", "aten.div.")
 
 

@@ -128,13 +128,24 @@ def is_literal(value: Tensor, own: set[int]) -> bool:
         value: the tensor.
         own: identities of the containers by which the call under way holds it.
     """
-    if not value.numel() or (value.dim() == 0 and not _is_held(value, own)):
-        return True
-    first = value.detach().flatten()[0]
-    if value.numel() > 1 and bool((first == 0) | (first == 1)) and bool((value == first).all()):
-        return True
-    counts = torch.arange(value.shape[-1], device=value.device) if value.numel() > 1 else None
-    return counts is not None and not value.is_complex() and bool((value.detach() == counts).all())
+    return bool(plain_form(value)) or (value.dim() == 0 and not _is_held(value, own))
+
+
+def plain_form(value: Tensor) -> str:
+    """What a tensor of no record may hold, whoever made it: nothing, all zeros or ones, or counts; empty for others.
+
+    Example:
+        >>> plain_form(torch.ones(2)), plain_form(torch.arange(3)), plain_form(torch.tensor([2.0, 1.0]))
+        ('constant', 'counts', '')
+    """
+    if not value.numel():
+        return "empty"
+    value = value.detach()
+    first = value.flatten()[0]
+    if bool((first == 0) | (first == 1)) and bool((value == first).all()):
+        return "constant"
+    counts = value.dim() > 0 and not value.is_complex()
+    return "counts" if counts and bool((value == torch.arange(value.shape[-1], device=value.device)).all()) else ""
 
 
 def _is_held(value: Tensor, own: set[int]) -> bool:

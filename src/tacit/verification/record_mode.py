@@ -13,22 +13,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tacit.errors import MixesRecords
-from tacit.verification import rules
+from tacit.verification import reads, rules
 from tacit.verification.calls import Call, depends, flat, refuse, tensors_in
 from tacit.verification.draw_uses import DrawUses, Use
 from tacit.verification.programs import Step
-from tacit.verification.reads import (
-    ANSWERS,
-    CHECKS,
-    HANDED_OUT,
-    SIZED,
-    answer_to,
-    constant_like,
-    is_literal,
-    is_own,
-    runs_user_code,
-    user_line,
-)
 from tacit.verification.record_types import (
     PUBLIC,
     Layout,
@@ -41,14 +29,7 @@ from tacit.verification.record_types import (
     stride_of,
 )
 from tacit.verification.rules.sequence import PACKING, PACKING_FILES
-from tacit.verification.storages import (
-    Entry,
-    Storages,
-    is_written,
-    mark_unwritten,
-    mark_written,
-    rest_is_constant,
-)
+from tacit.verification.storages import Entry, Storages, is_written, mark_unwritten, mark_written, rest_is_constant
 
 # Change sizes and strides of a tensor, and none of its values.
 _RESHAPES = frozenset(("as_strided_", "t_", "transpose_", "squeeze_", "unsqueeze_", "detach_", "swapaxes_", "rename_"))
@@ -134,7 +115,7 @@ class RecordMode(TorchDispatchMode):
         if self._earlier is not None and self._earlier.storages.find(value) is not None:
             made = not self._earlier.is_unknown(value)
         made = made and value.untyped_storage()._cdata not in self.attributes
-        if not isinstance(value, nn.Parameter) and not made and not is_literal(value, self._own):
+        if not isinstance(value, nn.Parameter) and not made and not reads.is_literal(value, self._own):
             self._unknown.add(value.untyped_storage()._cdata)
 
     def _refuse_kept(self) -> None:
@@ -151,11 +132,11 @@ class RecordMode(TorchDispatchMode):
         """The user's line that runs, or that made the operation whose gradient is computed."""
         if self._differentiates():
             return self._lines.get(torch._C._current_autograd_node()._sequence_nr(), "")
-        return self.at or user_line(sys._getframe(1))
+        return self.at or reads.user_line(sys._getframe(1))
 
     def _differentiates(self) -> bool:
         """Whether autograd runs, and no backward pass of the user's."""
-        return torch._C._current_autograd_node() is not None and not runs_user_code(sys._getframe(2))
+        return torch._C._current_autograd_node() is not None and not reads.runs_user_code(sys._getframe(2))
 
     def _note_line(self) -> str:
         line = self.line()
@@ -180,7 +161,7 @@ class RecordMode(TorchDispatchMode):
         call = Call(func, args, kwargs, self.kind, self._note_line(), self.count)
         call.undone = self.undone
         name = func._schema.name.partition("::")[2]
-        answer = answer_to(sys._getframe(2))
+        answer = reads.answer_to(sys._getframe(2))
         # So many additions of the gradients of single records as there are records.
         adds = name == "add" and self._differentiates()
         step = Step.of(
@@ -212,9 +193,9 @@ class RecordMode(TorchDispatchMode):
             return self._viewed(func, args, kwargs, call)
         if not any(map(depends, kinds)):
             return self._of_public(func, args, kwargs, call)
-        if name in CHECKS:
+        if name in reads.CHECKS:
             return func(*args, **kwargs)
-        if name in ANSWERS:
+        if name in reads.ANSWERS:
             return self._answered(func, args, kwargs, tensors, line)
         self.operations.append(call.name)
         self._note_foreign(tensors, line)
@@ -253,7 +234,7 @@ class RecordMode(TorchDispatchMode):
         if ones and not typed and all(one.index == ones[0].index for one in ones):
             return OneRecord(ones[0].index, self._history(call))
         base = name.rstrip("_") if not name.startswith("__") else name.strip("_")
-        if name in SIZED or (name == "index" and _masks(call)):
+        if name in reads.SIZED or (name == "index" and _masks(call)):
             self.read(call.line)
         rule = rules.RULES.get(base)
         if rule is None:
@@ -299,7 +280,7 @@ class RecordMode(TorchDispatchMode):
     def _of_public(self, func: Any, args: Any, kwargs: Any, call: Call) -> Any:
         name, tensors = call.name.removeprefix("aten."), call.tensors
         of_draws = self._draws.any(tensors)
-        self.branches = self.branches or (name in ANSWERS and of_draws and not self.answering)
+        self.branches = self.branches or (name in reads.ANSWERS and of_draws and not self.answering)
         drawn, uses = self._draws.through(call) if of_draws or name in rules.DRAWN else ([PUBLIC], frozenset())
         written = call.written()
         draws = [self.storages.draws_after(*each) for each in zip(written, repeat(drawn[0]), strict=False)]
@@ -338,12 +319,14 @@ class RecordMode(TorchDispatchMode):
         return output
 
     def _answered(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor], line: str) -> Any:
-        answer = answer_to(sys._getframe(2))
+        answer = reads.answer_to(sys._getframe(2))
         if answer is None or self.answering:
             if not self.answering:
                 self.read(line)
             return func(*args, **kwargs)
-        return constant_like(tensors[0], answer) if func._schema.name.endswith("_dense") else func(*args, **kwargs)
+        return (
+            reads.constant_like(tensors[0], answer) if func._schema.name.endswith("_dense") else func(*args, **kwargs)
+        )
 
     # Memory.
 
@@ -442,9 +425,9 @@ class ReadMode(TorchFunctionMode):
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         frame = sys._getframe(1)
-        handed = name in HANDED_OUT and args and isinstance(args[0], Tensor) and not is_own(frame)
-        if handed and depends(self._mode.kind(args[0])) and answer_to(frame) is None:
-            self._mode.read(user_line(frame))
+        handed = name in reads.HANDED_OUT and args and isinstance(args[0], Tensor) and not reads.is_own(frame)
+        if handed and depends(self._mode.kind(args[0])) and reads.answer_to(frame) is None:
+            self._mode.read(reads.user_line(frame))
         if name in PACKING and frame.f_code.co_filename in PACKING_FILES:
             return PACKING[name](self._mode, frame, func, args)
         mode, before = self._mode, (self._mode.answering, self._mode.of_array)
@@ -458,7 +441,7 @@ class ReadMode(TorchFunctionMode):
         except Exception:
             # Which values an operation refuses is a number that a handler reads.
             if any(depends(mode.kind(value)) for value in tensors_in(args)):
-                mode.read(user_line(frame))
+                mode.read(reads.user_line(frame))
             raise
         finally:
             mode.answering, mode.of_array = before

@@ -18,35 +18,16 @@ DRAWS = frozenset(("rand", "randn", "randint", "rand_like", "randn_like", "randi
 _IN_PLACE = frozenset(
     ("bernoulli_", "uniform_", "normal_", "exponential_", "random_", "log_normal_", "cauchy_", "geometric_")
 )
-DRAWN = (
-    DRAWS
-    | _IN_PLACE
-    | frozenset(("randperm", "bernoulli", "normal", "multinomial", "poisson", "binomial", "native_dropout"))
-    | frozenset(("_standard_gamma", "_sample_dirichlet"))
-)
+DRAWN = DRAWS | _IN_PLACE | frozenset((
+    "randperm", "bernoulli", "normal", "multinomial", "poisson", "binomial", "native_dropout", "_standard_gamma",
+    "_sample_dirichlet",
+))  # fmt: skip
 """Draw from a generator."""
-FACTORIES = (
-    UNWRITTEN
-    | DRAWS
-    | frozenset(
-        (
-            *(
-                "zeros",
-                "ones",
-                "full",
-                "arange",
-                "linspace",
-                "logspace",
-                "eye",
-                "scalar_tensor",
-                "zeros_like",
-                "ones_like",
-            ),
-            *("full_like", "new_zeros", "new_ones", "new_full", "randperm", "tril_indices", "triu_indices", "range"),
-            *("hann_window", "hamming_window", "_efficientzerotensor", "complex32"),
-        )
-    )
-)
+FACTORIES = UNWRITTEN | DRAWS | frozenset((
+    "zeros", "ones", "full", "arange", "linspace", "logspace", "eye", "scalar_tensor", "zeros_like", "ones_like",
+    "full_like", "new_zeros", "new_ones", "new_full", "randperm", "tril_indices", "triu_indices", "range",
+    "hann_window", "hamming_window", "_efficientzerotensor", "complex32",
+))  # fmt: skip
 """Read no value of their arguments."""
 FILLS = frozenset(("copy_", "fill_", "zero_", "rrelu_with_noise", *_IN_PLACE))
 """Write all of what they are given, and do not read it."""
