@@ -276,6 +276,50 @@ def test_every_door_refuses_a_module_that_keeps_or_mixes_records(name):
             door(WRONG[name]())
 
 
+HELD_OUT = records(40)[0]
+
+
+def _right(p, rows):
+    with torch.no_grad():
+        return (p.model(rows).argmax(1) == 0).float().mean().item()
+
+
+def _declared(p):
+    with p.unreleased("watched by hand"):
+        return _right(p, X)
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "data", "standing"),
+    [
+        (lambda p: _right(p, X), TensorDataset(X, Y), Standing.CONDITIONAL),
+        (lambda p: _right(p, X[10:20]), TensorDataset(X, Y), Standing.CONDITIONAL),
+        (lambda p: _right(p, HELD_OUT), TensorDataset(X, Y), Standing.PROVEN),
+        (lambda p: _right(p, X[50:]), TensorDataset(X[:50], Y[:50]), Standing.PROVEN),
+        (lambda p: _right(p, X[50:]), Subset(TensorDataset(X, Y), range(50)), Standing.PROVEN),
+        (_declared, TensorDataset(X, Y), Standing.PROVEN),
+    ],
+    ids=["all", "a slice", "held out", "behind", "outside of a subset", "declared"],
+)
+def test_passes_over_training_data_between_steps_are_noticed(evaluate, data, standing):
+    """A rate, a stop or a choice may follow what they give; after the last step they steer nothing."""
+    p = private(data=data)
+    for _ in range(3):
+        epochs(p, CORRECT["plain"], 1)
+        if evaluate(p) > 0.9:
+            p.optimizer.param_groups[0]["lr"] *= 0.5
+    assert p.ledger.standing is standing, p.facts
+    if standing is Standing.CONDITIONAL:
+        assert "test_loop_checks.py:" in p.facts["numbers_read"].says
+
+
+def test_passes_over_training_data_after_the_last_step_steer_nothing():
+    p = private()
+    epochs(p, CORRECT["plain"], 1)
+    _right(p, X)
+    assert p.ledger.standing is Standing.PROVEN
+
+
 def test_a_tensor_of_ones_own_in_the_loss_must_be_declared():
     p = private()
     epochs(p, lambda p, a, b: F.cross_entropy(p.model(a), b, weight=WEIGHTS, reduction="none"), 1)
@@ -527,7 +571,7 @@ def test_an_average_may_be_swapped_in_for_evaluation():
     kept = copy.deepcopy(p.model.state_dict())
     p.model.eval()
     p.model.load_state_dict(average.module.state_dict())
-    p.model(X)
+    p.model(HELD_OUT)
     p.model.load_state_dict(kept)
     p.model.train()
     epochs(p, CORRECT["plain"], 1)

@@ -9,7 +9,7 @@ import operator
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import PurePath
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 # Depth to which containers, objects and functions are searched; a wrapper of a wrapper is three.
 _DEPTH = 4
@@ -339,3 +339,55 @@ def methods_of(kind: type) -> Iterator[FunctionType]:
             function = getattr(value, "fget", getattr(value, "__func__", getattr(value, "func", value)))
             if isinstance(function, FunctionType) and name not in ("__init__", "__len__"):
                 yield function
+
+
+class Memory:
+    """The memory of a tensor or array, or the identity of another object."""
+
+    def __init__(self, value: object):
+        self._value = value
+        self._array = _as_array(value)
+
+    def is_all_of(self, other: object) -> bool:
+        """Whether `other` is the same data: the object itself, or the same memory from end to end."""
+        if other is self._value:
+            return True
+        array = _as_array(other)
+        if self._array is None or array is None:
+            return False
+        mine, theirs = self._array.__array_interface__, array.__array_interface__
+        return self._array.nbytes == array.nbytes > 0 and mine["data"][0] == theirs["data"][0]
+
+    def overlaps(self, other: object) -> bool:
+        """Whether `other` shares a value with it."""
+        array = _as_array(other)
+        if self._array is None or array is None or not np.may_share_memory(self._array, array):
+            return False
+        try:
+            return np.shares_memory(self._array, array, max_work=10_000)  # type: ignore[arg-type]
+        except np.exceptions.TooHardError:
+            return True  # Too hard to decide: their memory is interleaved.
+
+
+def _as_array(value: object) -> np.ndarray | None:
+    if isinstance(value, Tensor):
+        return value.detach().numpy() if value.device.type == "cpu" and value.layout is torch.strided else None
+    return value if isinstance(value, np.ndarray) else None
+
+
+def data_leaves(value: object, depth: int = 3) -> Iterator[object]:
+    """Tensors, arrays and data sets within `value`, and it itself."""
+    if value is None or depth < 0:
+        return
+    yield value
+    if isinstance(value, dict):
+        inner: Sequence[object] = list(value.values())
+    elif isinstance(value, list | tuple):
+        inner = list(value) if len(value) < 100 else []
+    elif isinstance(value, Dataset | DataLoader):
+        inner = list(vars(value).values())
+    else:
+        inner = []
+    for each in inner:
+        if isinstance(each, Tensor | np.ndarray | Dataset | dict | list | tuple):
+            yield from data_leaves(each, depth - 1)

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from tacit import check
 from tacit.accounting import Facts, How, Ledger
@@ -18,7 +16,7 @@ from tacit.gradients.inputs import Inputs
 from tacit.gradients.model_probe import TYPED, ModelProbe
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback
-from tacit.training.captured import captured_data
+from tacit.training.captured import Memory, captured_data, data_leaves
 from tacit.training.guarded_data import MADE_OF_OWN
 from tacit.training.numbers_by_size import BY_SIZE, FollowedSettings
 from tacit.training.optimizers import update_doubt
@@ -127,7 +125,7 @@ class FitChecks:
 
     def watched(self, evaluate: Callable[[nn.Module], dict[str, float]] | None, callbacks: Sequence[Callback]) -> Any:
         """`evaluate`, watched for training data: numbers of them are noticed here and in `callbacks`."""
-        own = [Memory(each) for each in _leaves(self._data)]
+        own = [Memory(each) for each in data_leaves(self._data)]
         for what, function in (("evaluate", evaluate), *((type(each).__name__, each) for each in callbacks)):
             for name, value in captured_data(function).items() if function is not None else ():  # type: ignore[arg-type]
                 if any(each.is_all_of(value) for each in own):
@@ -169,65 +167,13 @@ def _tensors_of(value: object) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else []
 
 
-class Memory:
-    """The memory of a tensor or array, or the identity of another object."""
-
-    def __init__(self, value: object):
-        self._value = value
-        self._array = _as_array(value)
-
-    def is_all_of(self, other: object) -> bool:
-        """Whether `other` is the same data: the object itself, or the same memory from end to end."""
-        if other is self._value:
-            return True
-        array = _as_array(other)
-        if self._array is None or array is None:
-            return False
-        mine, theirs = self._array.__array_interface__, array.__array_interface__
-        return self._array.nbytes == array.nbytes > 0 and mine["data"][0] == theirs["data"][0]
-
-    def overlaps(self, other: object) -> bool:
-        """Whether `other` shares a value with it."""
-        array = _as_array(other)
-        if self._array is None or array is None or not np.may_share_memory(self._array, array):
-            return False
-        try:
-            return np.shares_memory(self._array, array, max_work=10_000)  # type: ignore[arg-type]
-        except np.exceptions.TooHardError:
-            return True  # Too hard to decide: their memory is interleaved.
-
-
-def _as_array(value: object) -> np.ndarray | None:
-    if isinstance(value, Tensor):
-        return value.detach().numpy() if value.device.type == "cpu" and value.layout is torch.strided else None
-    return value if isinstance(value, np.ndarray) else None
-
-
-def _leaves(value: object, depth: int = 3) -> Iterator[object]:
-    """Tensors, arrays and data sets within `value`."""
-    if value is None or depth < 0:
-        return
-    yield value
-    if isinstance(value, dict):
-        inner: Sequence[object] = list(value.values())
-    elif isinstance(value, list | tuple):
-        inner = list(value) if len(value) < 100 else []
-    elif isinstance(value, Dataset | DataLoader):
-        inner = list(vars(value).values())
-    else:
-        inner = []
-    for each in inner:
-        if isinstance(each, Tensor | np.ndarray | Dataset | dict | list | tuple):
-            yield from _leaves(each, depth - 1)
-
-
 @contextmanager
 def _inputs_of(model: nn.Module, private: Callable[[object], bool]) -> Iterator[list[bool]]:
     """Whether the model is called on private values inside."""
     found: list[bool] = []
 
     def look(_: nn.Module, positional: tuple[object, ...], named: dict[str, object]) -> None:
-        if not found and any(private(each) for each in _leaves((positional, named))):
+        if not found and any(private(each) for each in data_leaves((positional, named))):
             found.append(True)
 
     hook = model.register_forward_pre_hook(look, with_kwargs=True)

@@ -15,6 +15,7 @@ from weakref import WeakMethod
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import Subset
 
 from tacit import check
 from tacit.accounting.facts import Facts, How
@@ -25,6 +26,7 @@ from tacit.gradients.model_probe import TYPED
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
 from tacit.training.batch_types import SeenPrograms, course_of, input_doubt, loss_doubt, numbers_of
+from tacit.training.captured import Memory, data_leaves
 from tacit.training.numbers_by_size import BY_SIZE, Followed, FollowedSettings
 from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
 from tacit.training.private_outputs import PrivateOutputs
@@ -32,7 +34,7 @@ from tacit.training.private_run import PrivateRun
 from tacit.training.ranks import note_processes
 from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard, elsewhere
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed, plain, refer
-from tacit.verification.reads import plain_form
+from tacit.verification.reads import plain_form, user_line
 
 _SIZES = 2  # different numbers of records at which a loss is computed again: by one nothing shows that follows it
 _SIGNATURES = 1000  # remembered traces; a loop whose numbers change at every step has no use for more
@@ -47,6 +49,7 @@ class LoopChecks:
         optimizer: the original optimizer.
         run: whose ledger holds the facts.
         public: name -> tensor that losses may use.
+        records: the data set of the private loader.
 
     Raises:
         InvalidInput: a public value is no tensor.
@@ -62,8 +65,13 @@ class LoopChecks:
         optimizer: Optimizer,
         run: PrivateRun,
         public: Mapping[str, Tensor] | None = None,
+        records: object = None,
     ):
         self.model, self.optimizer, self.run = model, optimizer, run
+        leaves = list(data_leaves(records))
+        # Of a subset the other rows may well be held out.
+        self._records = [] if any(isinstance(each, Subset) for each in leaves) else [Memory(each) for each in leaves]
+        self._evaluated = ""
         self.guard = StateGuard(model.model, run.whole)
         self._programs = ProgramGuard(model.probe, self.guard)
         self.reads = Reads(told=self._tell_read)
@@ -164,6 +172,11 @@ class LoopChecks:
             if self._programs.before_pass(inputs, changed=changed):
                 self._note_types()
         return self._programs.steady
+
+    def evaluated(self, inputs: Any) -> None:
+        """Remember the line of a pass without gradients over records of the data set: steps may follow its numbers."""
+        if not self.reads.allowed and any(own.overlaps(each) for own in self._records for each in data_leaves(inputs)):
+            self._evaluated = user_line()
 
     def after_forward(self, inputs: Inputs) -> None:
         """Probe the model if its forward pass changed state that no probe has cleared."""
@@ -294,6 +307,10 @@ class LoopChecks:
     def before_step(self, size: int) -> None:
         """Check weights and settings again, before the release of a batch of `size` records."""
         self.guard.check_weights()
+        if self._evaluated:
+            says = "calls the model on training data between steps: measure on held-out data"
+            self.facts.missing("numbers_read", f'{self._evaluated} {says}, or write "with private.unreleased(name)"')
+            self._evaluated = ""
         if setting := self._rates.follow_settings(size):
             self.facts.missing("numbers_read", f"{setting} {BY_SIZE}")
         self.check_settings(

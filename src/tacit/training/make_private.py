@@ -276,7 +276,7 @@ def wrap(
         InvalidInput: `max_physical_batch_size` breaks its rule.
     """
     private = PrivateModel(model, session)
-    session.checks = LoopChecks(private.clipped, optimizer, session.run, public)
+    session.checks = LoopChecks(private.clipped, optimizer, session.run, public, loader.dataset)
     private_loader = PrivateLoader(loader, session, max_physical_batch_size, strict=strict, transform=transform)
     ledger = session.run.ledger
     tell_of_other_loaders(loader.dataset, ledger)

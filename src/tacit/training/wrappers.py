@@ -79,6 +79,7 @@ class PrivateModel(nn.Module):
         session, values = self._session, [value for _, value in leaves((inputs, named))]
         inputs, named = with_leaves((inputs, named), lambda _, value: plain(value))
         if not self.training or not torch.is_grad_enabled():
+            session.checks.evaluated((inputs, named))
             return self._without_gradient(values, self._evaluated(inputs, named))
         given = model_inputs(inputs, named)
         self._options.check(given)

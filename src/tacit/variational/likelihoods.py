@@ -14,8 +14,7 @@ from torch.nn import functional as F
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.standing import Standing
-from tacit.training.captured import captured, holds_data, is_column, is_opaque, is_plain
-from tacit.training.fit_facts import Memory
+from tacit.training.captured import Memory, captured, holds_data, is_column, is_opaque, is_plain
 
 
 class Likelihood(Protocol):
