@@ -39,6 +39,7 @@ from tacit.serialization import write_text
 
 RESULTS = Path(__file__).parent / "results" / "accuracy.json"
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+PICTURE = PAGE.parent / "pictures" / "accuracy.svg"
 MARKS = "<!-- {} -->", "<!-- end of {} -->"
 DELTA = 1e-6
 JUDGED = {
@@ -94,16 +95,19 @@ def _ours(name: str, **settings: Any) -> Fit:
     return fit
 
 
-def _before(table: Table, train: np.ndarray, epsilon: float) -> Any:
-    """As commit 46e77e9 has it: objective perturbation on encoded rows of declared norm."""
-    from tacit.erm import DPLogisticRegression
+def _encoded(**settings: Any) -> Fit:
+    """Logistic regression on encoded rows of declared norm, without quantiles and cosines."""
 
-    rows = table.encoded()
-    norm = float(np.sqrt(table.rows.shape[1]))
-    model = DPLogisticRegression(
-        epsilon=epsilon, delta=DELTA, classes=[0, 1], norm_bound=norm, method="objective", features=None
-    ).fit(rows[train], table.labels[train])
-    return lambda test: model.decision_function(rows[test])
+    def fit(table: Table, train: np.ndarray, epsilon: float) -> Any:
+        from tacit.erm import DPLogisticRegression
+
+        rows = table.encoded()
+        declared = {"classes": [0, 1], "norm_bound": float(np.sqrt(table.rows.shape[1])), "features": None}
+        model = DPLogisticRegression(epsilon=epsilon, delta=DELTA, **declared, **settings)
+        model.fit(rows[train], table.labels[train])
+        return lambda test: model.decision_function(rows[test])
+
+    return fit
 
 
 def _linear(table: Table, train: np.ndarray, epsilon: float) -> Any:
@@ -142,7 +146,8 @@ def _peer(name: str) -> Fit:
 METHODS: dict[str, Fit] = {
     "trees": _ours("DPBoostedTrees"),
     "additive": _ours("DPLogisticRegression", features="cosines"),
-    "46e77e9": _before,
+    "without cosines": _encoded(),
+    "46e77e9": _encoded(method="objective"),  # As that commit has it.
     "logistic, not private": _linear,
     "boosting, not private": _boosting,
     "DP-EBM": _ebm,
@@ -250,12 +255,50 @@ def _text(groups: dict[tuple[str, str, str], list[dict[str, float]]], name: str,
     if not shown:
         return ""
     aucs = [each["auc"] for each in shown]
-    spread = f" ± {stdev(aucs):.4f}" if len(aucs) > 1 else ""
+    spread = f" ±{stdev(aucs):.4f}" if len(aucs) > 1 else ""
     return f"{mean(aucs):.4f} / {mean(each['accuracy'] for each in shown):.4f}{spread}"
 
 
+def draw(found: dict[str, Any]) -> None:
+    """AUC against epsilon, a panel for each table: the mean over the splits of all its points."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    # The same bytes whenever the figures are the same.
+    mpl.rcParams["svg.hashsalt"] = "tacit"
+    import matplotlib.pyplot as plt
+
+    aucs: dict[str, dict[tuple[str, str], dict[str, float]]] = {}
+    shown, plain = ("trees", "additive", "46e77e9", "DP-EBM"), "logistic, not private"
+    for key, cell in found.items():
+        name, level, method, seed = key.split("|")
+        if method in (*shown, plain):
+            aucs.setdefault(name, {}).setdefault((method, level), {})[seed] = cell["auc"]
+    names = [name for name in TABLES if name in aucs]
+    figure, axes = plt.subplots(-(-len(names) // 3), 3, figsize=(9, 7), sharex=True)
+    for panel, name in zip(axes.flat, names, strict=False):
+        seeds = set.intersection(*(set(each) for each in aucs[name].values()))
+        means = {key: mean(each[seed] for seed in seeds) for key, each in aucs[name].items()}
+        for method in shown:
+            points = sorted((float(level), value) for (each, level), value in means.items() if each == method)
+            panel.plot(*zip(*points, strict=True), marker="o", markersize=3, linewidth=1, label=method)
+        panel.axhline(means[plain, "inf"], color="black", linewidth=0.8, linestyle="--", label=plain)
+        panel.set_xscale("log", base=2)
+        panel.set_xticks([0.5, 1, 3, 8], ["0.5", "1", "3", "8"])
+        panel.set_title(f"{name}, splits: {len(seeds)}", fontsize="small")
+        panel.tick_params(labelsize="x-small")
+    figure.supxlabel("epsilon", fontsize="small")
+    figure.supylabel("AUC on held-out records", fontsize="small")
+    figure.legend(
+        *axes.flat[0].get_legend_handles_labels(), loc="upper center", ncols=5, fontsize="small", frameon=False
+    )
+    figure.tight_layout(rect=(0, 0, 1, 0.96))
+    figure.savefig(PICTURE, metadata={"Date": None})
+
+
 def show(arguments: argparse.Namespace) -> None:
-    """Write the tables between the marks of the page."""
+    """Write the tables between the marks of the page, and its picture."""
+    draw(stored())
     text = PAGE.read_text(encoding="utf-8")
     for name, lines in (("cells", cells(stored())), ("runs", trained_rows(stored()))):
         start, end = (each.format(name) for each in MARKS)
