@@ -14,6 +14,7 @@ from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.training import Callback, EarlyStopping, fit
+from tacit.training.captured import Memory
 from tests.training.cases import blobs, cross_entropy, plain_sgd, small_model
 
 WEIGHTS = torch.tensor([1.0, 2.0])
@@ -28,6 +29,21 @@ def run(inputs=None, targets=None, model=None, **changes):
 
 def assumed(result):
     return [fact.id for fact in result.ledger.facts.assumed]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e5m2, torch.complex64, torch.bool])
+def test_memory_is_compared_whatever_the_type(dtype):
+    """NumPy has no name for some types, so that their bytes are compared."""
+    value = torch.ones(20, 3).to(dtype)
+    own = Memory(value[:10])
+    assert [own.overlaps(each) for each in (value, value[9:, 1], value[10:], value.clone())] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [own.is_all_of(each) for each in (value[:10], value)] == [True, False]
+    assert not Memory(value[:, :1]).overlaps(value[:, 1:])
 
 
 def test_every_fact_is_stated_and_none_is_assumed():

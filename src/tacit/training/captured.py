@@ -370,9 +370,15 @@ class Memory:
 
 
 def _as_array(value: object) -> np.ndarray | None:
-    if isinstance(value, Tensor):
-        return value.detach().numpy() if value.device.type == "cpu" and value.layout is torch.strided else None
-    return value if isinstance(value, np.ndarray) else None
+    """The bytes of a tensor of any type, or an array as it is; None of what has no memory here."""
+    if not isinstance(value, Tensor):
+        return value if isinstance(value, np.ndarray) else None
+    if value.device.type != "cpu" or value.layout is not torch.strided:
+        return None
+    size = value.element_size()
+    held = torch.empty(0, dtype=torch.uint8).set_(value.untyped_storage()).numpy()
+    strides = (*(size * step for step in value.stride()), 1)
+    return np.lib.stride_tricks.as_strided(held[size * value.storage_offset() :], (*value.shape, size), strides)
 
 
 def data_leaves(value: object, depth: int = 3) -> Iterator[object]:
