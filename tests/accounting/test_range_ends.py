@@ -331,3 +331,24 @@ def test_a_table_of_millions_of_atoms_is_read_once_for_each_rate(monkeypatch):
     low, high = SimpleBounds([(pairs[0], 2)], 0.0).epsilon(0.1)
     assert 0 < low <= high
     assert len(read) == 80
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        Gaussian(2.0).poisson(1e-3) * 2,
+        Gaussian(10.0).poisson(0.5) * 3,
+        Gaussian(0.6).poisson(1e-5) * 1000,
+        Gaussian(1.0).poisson(1e-8) * 10,
+    ],
+)
+@pytest.mark.parametrize("epsilon", [100.0, 1e3, 1e5])
+def test_delta_is_next_to_none_at_epsilons_far_beyond_what_is_lost(mechanism, epsilon):
+    upper, lower = PLD.curves(mechanism, Relation.ADD_REMOVE)
+    assert 0.0 <= lower.delta(epsilon) <= upper.delta(epsilon) <= 1e-100
+
+
+@pytest.mark.parametrize("mass", [1e-6, 1e-30])
+def test_delta_is_the_mass_of_infinite_losses_at_epsilons_far_beyond_all_others(mass):
+    upper, lower = PLD.curves(Gaussian(1.0).poisson(0.1) * 100 + Approximate(1.0, mass), Relation.ADD_REMOVE)
+    assert mass * (1 - 1e-8) <= lower.delta(300.0) <= mass <= upper.delta(300.0) <= mass * (1 + 1e-8)

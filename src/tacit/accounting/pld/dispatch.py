@@ -20,7 +20,7 @@ from tacit.accounting.pld.intervals import (
     valid_bounds,
 )
 from tacit.accounting.pld.inversion import SaddleLine, saddle_line
-from tacit.accounting.pld.saddle_point import saddle_for_delta, saddle_for_epsilon
+from tacit.accounting.pld.saddle_point import SMALLEST, saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.pld.simple_bounds import SimpleBounds, Single
 from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum, Unsuitable
 from tacit.accounting.pld.truncation import TruncatedSum, Truncation
@@ -38,6 +38,7 @@ _NARROW = 2e-6  # Relative width of an answer up to which no other engine is ask
 _SHARP = 1e-8  # The same of delta where a truncated lattice may know more than a smoothed line.
 _CLOSE = 1e-5  # The same of a truncated lattice, which others hardly ever exceed by much.
 _SCATTERED = 8.0  # Standard deviation of the tilted loss in units of 1 / theta from which on few losses decide.
+_NEXT_TO_NONE = 1e-9  # A delta above the mass of infinite losses, relative to it, that is next to none.
 _IGNORE_OVERFLOW = np.errstate(
     over="ignore", invalid="ignore", divide="ignore"
 )  # `valid_bounds` takes nothing from such results.
@@ -264,7 +265,17 @@ class Dispatch(Bounds):
     def _delta(self, epsilon: float) -> tuple[float, float]:
         if epsilon >= self.top * (1 + ALLOWANCE):
             return self._simple.beyond_the_top()
+        least, end = self._end
+        if self.at_epsilon(epsilon).saddle.log_delta < np.log(least - self.general.infinity_mass) and epsilon >= end():
+            return self._simple.beyond_the_top()[0], least
         return _allowed(valid_bounds(self.at_epsilon(epsilon).near, epsilon))
+
+    @cached_property
+    def _end(self) -> tuple[float, Callable[[], float]]:
+        """A delta that is next to none beyond infinite losses, and an epsilon from which on delta is below it."""
+        mass = self.general.infinity_mass
+        least = mass * (1 + _NEXT_TO_NONE) if mass else SMALLEST
+        return least, cache(lambda: inverted(self.at_delta(least).near, least)[1])
 
     def _epsilon_within_bounds(self, delta: float) -> tuple[float, float]:
         low, high = self._epsilon(delta)

@@ -145,7 +145,7 @@ class Convolution:
         self.parts = parts
         self.gap = gap
         self.largest = largest
-        self.infinity_mass = -np.expm1(sum(steps * _log1m(pair.infinity_mass) for pair, steps in parts))
+        self.infinity_mass = float(-np.expm1(sum(steps * _log1m(pair.infinity_mass) for pair, steps in parts))) + 0.0
         self.lower_parts, self.upper_parts = thinned(parts, groups) if groups else thinned(parts)
         self.exact = _common(parts) > 0
         """Whether all losses lie on one lattice, where nothing is rounded."""
