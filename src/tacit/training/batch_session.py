@@ -41,7 +41,6 @@ class BatchSession:
         divided: whether the release is divided by the expected batch size.
 
     Attributes:
-        backwards: number of recorded clipped sums so far.
         checks: the checks of the loop, once the private model is made.
         trace: of the physical batch that was issued last.
         within_plan: whether a pass over the loader ends with the plan.
@@ -52,7 +51,6 @@ class BatchSession:
     def __init__(self, run: PrivateRun, reduction: str = "none", divided: bool = True):
         self.run, self.reduction, self.divided = run, reduction, divided
         run.open_ended = True
-        self.backwards = 0
         self.trace: Trace | None = None
         self.within_plan = False
         self._batch: Batch | None = None
@@ -136,7 +134,6 @@ class BatchSession:
         self.check_first()
         assert self._physical is not None
         self._physical.recorded = True
-        self.backwards += 1
         self._norms.append(norms)
         self._total = Total(total.parts) if self._total is None else self._total
         self._total.add(total)

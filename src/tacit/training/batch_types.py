@@ -168,11 +168,6 @@ _LOSS = (
 )
 
 
-def course_of(trace: Trace) -> tuple[Hashable, ...]:
-    """All operations of a trace in order, without what was given to them."""
-    return tuple(node.function for node in trace.nodes if node is not None)
-
-
 # Operations to which whole numbers tell a size or places; programs at two sizes show what these follow.
 _SIZED = frozenset(
     (
@@ -180,7 +175,6 @@ _SIZED = frozenset(
         *("rand", "randn", "new_zeros", "new_ones", "new_empty", "broadcast_to", "as_strided"),
     )
 )
-_ARITHMETIC = frozenset(("mul", "div", "pow", "__mul__", "__rmul__", "__truediv__", "__pow__"))
 
 
 def numbers_of(trace: Trace) -> Iterator[tuple[Place, float]]:
@@ -195,7 +189,7 @@ def numbers_of(trace: Trace) -> Iterator[tuple[Place, float]]:
         for order, value in enumerate(node.leaves):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            if isinstance(value, float) or not (name in _SIZED or (name in _ARITHMETIC and value == trace.size)):
+            if isinstance(value, float) or not (name in _SIZED or (order in node.factors and value == trace.size)):
                 yield (f"a number at {node.line}", node.function, place, order), float(value)
 
 
@@ -219,7 +213,7 @@ class SeenPrograms:
             return
         if len(self._first) >= _COURSES:
             self._first.clear()
-        key, signature = (what, mode.undone, course_of(trace)), trace.signature()
+        key, signature = (what, mode.undone, trace.course), trace.signature()
         said, size, program = self._first.setdefault(key, (signature, mode.count, mode.program))
         line = difference(program, mode.program, (size, mode.count), numbers=said == signature, mean=mode.undone)
         if line is not None:

@@ -1,15 +1,11 @@
-"""`cotangents`: the gradient of each example's loss by its outputs, and what a loss of fewer examples refutes.
-
-A Python number that follows the size of the batch shows in no type. So a loss runs again on fewer rows of the outputs,
-with every other tensor of the batch's length restricted alike: where a gradient changes, it followed the others or
-their number.
-"""
+"""`cotangents`: the gradient of each example's loss by its outputs, and whether a loss is their mean or sum."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import combinations, count
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -19,7 +15,8 @@ from tacit.errors import InvalidInput
 from tacit.gradients.inputs import check_losses
 from tacit.gradients.neighbours import is_near
 from tacit.training.private_outputs import PrivateOutputs
-from tacit.training.trace import EARLIER, Node, Ref, item_of, network_of, untraced
+from tacit.training.trace import Node, Ref, Trace, item_of, mapped, network_of, untraced, writes
+from tacit.verification.calls import tensors_in
 from tacit.verification.recordwise import leaves_of
 
 
@@ -48,56 +45,152 @@ def cotangents(outputs: PrivateOutputs, reduction: str) -> Tensor:
     return found * len(root) if reduction == "mean" and not loss.dim() else found
 
 
-def check_alone(outputs: PrivateOutputs, found: Tensor, reduction: str, turn: int, sizes: SizeTracker) -> None:
-    """Require the gradient of one example's loss to be that of the loss computed from this example alone.
+class Reductions:
+    """Whether numbers that a loop calls `backward` on are means, or sums, of one loss per record: see `doubt`."""
 
-    So a number is the mean or the sum of single losses, and no number that the loop gives follows the size of the
-    batch. Every other tensor of the batch's length is restricted alike. Outputs of another pass of the private model
-    over this batch are treated like the outputs.
+    def __init__(self) -> None:
+        self._first: dict[Hashable, tuple[int, list[int]]] = {}
+
+    def doubt(self, loss: PrivateOutputs, found: Tensor, reduction: str) -> str:
+        """What is left open of whether a number is the mean, or the sum, of one loss per record; "" where it is.
+
+        Its operations run again with every record twice, which changes the gradient of none. A factor may be the size
+        of the batch or a constant: in the first batch whichever agrees, later what its change says. That no record
+        meets another is for record types to say.
+
+        Args:
+            loss: of the outputs, a number.
+            found: its cotangents, of at least two records.
+            reduction: "mean" or "sum".
+
+        Raises:
+            InvalidInput: it is another.
+        """
+        scale = 2 * len(found) if reduction == "mean" else 1
+        runs = False
+        for doubled in self._doubled_factors(loss.trace):
+            try:
+                own, copy = _gradient_of_twice(loss, doubled).split(len(found))
+            except (RuntimeError, ValueError, IndexError, TypeError):
+                continue
+            if not is_near(own, copy, _TOLERANCE):
+                continue  # Not every record is in it twice.
+            if is_near(own * scale, found, _TOLERANCE):
+                return ""
+            runs = True
+        if runs:
+            raise InvalidInput(_SENTENCES[reduction])
+        return f'nothing shows that the loss is the {reduction} over the batch: use reduction="none".'
+
+    def _doubled_factors(self, trace: Trace) -> Iterator[list[bool]]:
+        """Which factors are sizes, in order: all that can be said."""
+        factors = [node.leaves[order] for node in trace.nodes if node is not None for order in node.factors]
+        if len(self._first) >= _COURSES:
+            self._first.clear()
+        size, first = self._first.setdefault((trace.course, len(factors)), (trace.size, factors))
+        if size != trace.size:
+            yield [now * size == then * trace.size for now, then in zip(factors, first, strict=True)]
+            return
+        yield [value % size == 0 for value in factors]
+        yield [False for _ in factors]
+
+
+def _gradient_of_twice(loss: PrivateOutputs, doubled: Sequence[bool]) -> Tensor:
+    """The gradient of `loss` in the outputs of each record where all stand twice, draws too.
 
     Args:
-        outputs: what the loop called `backward` on, a number or shape (batch,).
-        found: its cotangents.
-        reduction: "none", "mean" or "sum".
-        turn: number of the batch, which selects the example.
-        sizes: which sizes in the loop's losses follow the batch size, learned from batch to batch.
-
-    Raises:
-        InvalidInput: the gradient is another.
+        loss: of the outputs, a number.
+        doubled: which factors are.
     """
-    if len(found) < 2 or not outputs.requires_grad:
-        return
-    kind, loss = "none" if outputs.dim() else reduction, LossOfRows(outputs)
-    index = torch.tensor([turn % loss.size], device=found.device)
-    if not any(_agrees(found, loss, kind, index, selection) for selection in sizes.selections(loss)):
-        raise InvalidInput(_SENTENCES[kind])
+    trace, sizes = loss.trace, iter(doubled)
+    needed = dict(trace.behind(loss.ref))
+    root = next(place for place, outputs in trace.outputs.items() if outputs is loss.root)
+    once: dict[int, Any] = {place: value.clone() for place, value in trace.roots.items()}
+    twice = {place: _twice(value, trace.size) for place, value in once.items()}
+    leaf = twice[root].requires_grad_()
+    twice[root] = leaf.view_as(leaf)  # A leaf cannot be written into.
+    with trace.generators_kept():
+        for place, node in enumerate(trace.nodes):
+            if node is None:
+                continue
+            factors = {order for order in node.factors if next(sizes)}
+            if place not in needed:
+                continue
+            with torch.no_grad():
+                once[place] = _again(node, once, trace.size)
+            twice[place] = _fitting(node, once[place], twice, trace.size, factors)
+            if node.generators is not None:
+                if any(value.requires_grad for value in tensors_in(twice[place])):
+                    raise ValueError("a draw follows the outputs")
+                twice[place] = mapped(once[place], partial(_twice, size=trace.size))
+    (gradient,) = torch.autograd.grad(item_of(twice, loss.ref), leaf, allow_unused=True)
+    return torch.zeros_like(leaf) if gradient is None else gradient
 
 
-def _agrees(found: Tensor, loss: LossOfRows, reduction: str, index: Tensor, selection: RowSelection) -> bool:
-    """Whether the examples `index` have the same gradients when the loss sees nothing but them."""
+def _fitting(node: Node, once: Any, values: dict[int, Any], size: int, factors: set[int]) -> Any:
+    """The result of `node` for every record twice, with those sizes doubled with which one axis is twice as long.
 
-    def gradients(index: Tensor, *, precise: bool) -> Tensor:
-        value, rows = loss.again(index, selection, precise=precise)
-        if value.dim() and len(value) != len(index):
-            raise ValueError("losses of other rows")
-        (gradient,) = torch.autograd.grad(value.sum(), rows, allow_unused=True)
-        gradient = torch.zeros_like(rows) if gradient is None else gradient
-        return gradient * len(index) if reduction == "mean" else gradient
+    Args:
+        node: the operation.
+        once: its result for every record once.
+        values: of the other nodes.
+        size: number of records.
+        factors: places among its leaves of the factors that are sizes.
+    """
+    others = [order for order, value in enumerate(node.leaves) if order not in node.factors and _is_size(value, size)]
+    found: list[Any] = []
+    for more in ((), *((order,) for order in others), others):
+        with suppress(RuntimeError, ValueError, IndexError, TypeError):
+            found.append(_again(node, values, size, factors.union(more)))
+            before, after = ([value.shape for value in tensors_in(each)] for each in (once, found[-1]))
+            if writes(node.function) or all(map(_is_doubled, before, after)):
+                return found[-1]
+    return found[0]
 
-    try:
-        if is_near(gradients(index, precise=False), found[index], _TOLERANCE):
-            return True
-        whole = torch.arange(loss.size, device=index.device)
-        return is_near(gradients(index, precise=True), gradients(whole, precise=True)[index], _TOLERANCE)
-    except (RuntimeError, ValueError, IndexError, TypeError):
-        # This selection of rows does not fit the loss.
-        return False
+
+def _is_doubled(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether one axis is twice as long."""
+    changed = [(one, two) for one, two in zip(before, after, strict=True) if one != two]
+    return len(changed) == 1 and 2 * changed[0][0] == changed[0][1]
+
+
+def _again(node: Node, values: dict[int, Any], size: int, doubled: Collection[int] = ()) -> Any:
+    """The result of `node` from `values`, with those of its leaves that stand at `doubled` for every record twice."""
+    orders = count()
+
+    def given(value: Any) -> Any:
+        order = next(orders)
+        if isinstance(value, Ref):
+            return item_of(values, value)
+        if order not in doubled:
+            return value
+        counts = isinstance(value, Tensor) and torch.equal(value, torch.arange(len(value), device=value.device))
+        return torch.arange(2 * len(value), device=value.device) if counts else _twice(value, size)
+
+    return node.again(given)
+
+
+def _is_size(value: Any, size: int) -> bool:
+    """Whether a value, not of rows, may be one for every record, or a multiple of their number."""
+    if isinstance(value, slice):
+        return any(_is_size(each, size) for each in (value.start, value.stop))
+    if isinstance(value, Tensor):
+        return value.dim() > 0 and len(value) > 0 and len(value) % size == 0
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0 and value % size == 0
+
+
+def _twice(value: Any, size: int) -> Any:
+    """A value for every record twice, where it may be one."""
+    if not _is_size(value, size):
+        return value
+    if isinstance(value, slice):
+        return slice(_twice(value.start, size), _twice(value.stop, size), value.step)
+    return torch.cat((value, value)) if isinstance(value, Tensor) else 2 * value
 
 
 _TOLERANCE = 1e-4  # about ten roundings of a gradient from another number of records
+_COURSES = 1000  # of losses that are remembered
 _SENTENCES = {
-    "none": "losses must each depend on their own example only; got losses that mix the batch or follow its size. "
-    'Use reduction="none" and no statistics of the batch.',
     "mean": "loss must be the mean over the batch of one loss per example, each of its own example only; got another. "
     'Use reduction="none" and call backward on the vector of losses, or loss_reduction="sum" for a sum. Class weights '
     "and ignored targets make a mean divide by a private number.",
@@ -115,192 +208,3 @@ def _check_leaves(loss: Tensor, root: Tensor) -> None:
                 f"{network_of(leaf)}. Make one module of the networks that are trained, freeze the other one, or use "
                 "the optimizer's weight_decay for a penalty."
             )
-
-
-@dataclass(frozen=True)
-class RowSelection:
-    """Restriction of values that are no outputs to the rows of a smaller batch.
-
-    Attributes:
-        following: sizes, by entry and order among its sizes, that are multiples of the batch size: numbers scale with
-            it, tensors are restricted example by example.
-        counting: those of index tensors 0, 1, 2, ..., which start at 0 again.
-    """
-
-    following: frozenset[tuple[int, int]]
-    counting: frozenset[tuple[int, int]]
-
-    def __call__(self, value: Any, place: tuple[int, int], index: Tensor, batch: int) -> Any:
-        """The value restricted to the rows `index` of a batch.
-
-        Args:
-            value: of the whole batch.
-            place: its entry and its order among the sizes of that entry.
-            index: the rows, shape (rows,).
-            batch: size of the whole batch.
-        """
-        if place not in self.following:
-            return value
-        if not isinstance(value, Tensor):
-            return value // batch * len(index)
-        if place in self.counting:
-            return value[: len(value) // batch * len(index)]
-        return value[index] if len(value) == batch else value.unflatten(0, (batch, -1))[index].flatten(0, 1)
-
-
-class SizeTracker:
-    """Which sizes in a loop's losses are multiples of the batch size, learned from batch to batch.
-
-    A size may be a multiple of one batch size by chance; the same multiple of two different sizes is taken as one.
-    """
-
-    def __init__(self) -> None:
-        self._fixed: set[tuple[object, ...]] = set()
-        self._following: set[tuple[object, ...]] = set()
-        self._once: dict[tuple[object, ...], tuple[int, int]] = {}
-        self._not_counting: set[tuple[object, ...]] = set()
-
-    def selections(self, loss: LossOfRows) -> list[RowSelection]:
-        """Every row selection of `loss` that is still possible, the likeliest first."""
-        sure, unsure, counting = set(), [], set()
-        for place, (operation, sized) in enumerate(loss.sized):
-            for order, value in enumerate(sized):
-                key = (operation, place, order)
-                self._learn(key, value, loss.size)
-                if key in self._following:
-                    sure.add((place, order))
-                elif key not in self._fixed:
-                    unsure.append((place, order))
-                if isinstance(value, Tensor) and key not in self._not_counting:
-                    counting.add((place, order))
-        ways = [frozenset(sure | set(chosen)) for chosen in _subsets(unsure)]
-        kinds = [frozenset(chosen) for chosen in reversed(_subsets(sorted(counting)))]
-        return [RowSelection(way, kind) for kind in kinds for way in ways]
-
-    def _learn(self, key: tuple[object, ...], sized: Tensor | int, batch: int) -> None:
-        if isinstance(sized, Tensor) and key not in self._not_counting and not _counts(sized):
-            self._not_counting.add(key)
-        if key in self._fixed or key in self._following:
-            return
-        value = len(sized) if isinstance(sized, Tensor) else sized
-        if value < batch or value % batch:
-            self._fixed.add(key)
-            return
-        before, size = self._once.setdefault(key, (value, batch))
-        if size != batch:
-            (self._following if before * batch == value * size else self._fixed).add(key)
-
-
-def _subsets(values: list[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]:
-    """All subsets, larger first; of more than `_MANY` values only those that omit none, one, all but one, or all."""
-    lengths = range(len(values), -1, -1)
-    if len(values) > _MANY:
-        lengths = (len(values), len(values) - 1, 1, 0)
-    return [chosen for length in lengths for chosen in combinations(values, length)]
-
-
-# 2**5 = 32 subsets is the most that one check tries.
-_MANY = 5
-
-
-class LossOfRows:
-    """The operations from the rows and outputs of one pass to a loss, which run again on fewer rows.
-
-    Args:
-        loss: of the outputs.
-
-    Attributes:
-        size: number of records.
-        device: of the outputs.
-        sized: of every operation on rows, what ran, and the integers and tensors with a length that it was given,
-            values of rows left out.
-    """
-
-    def __init__(self, loss: PrivateOutputs):
-        trace, self._wanted = loss.trace, loss.ref
-        self._trace, self.size = trace, trace.size
-        self._root = next(place for place, outputs in trace.outputs.items() if outputs is loss.root)
-        self.device = loss.root.device
-        self._whole: dict[int, Any] = {}
-        self._steps: list[tuple[int, Node]] = []
-        self._run_whole()
-        self.sized = [(node.function, [*filter(_has_size, self._others(node))]) for _, node in self._steps]
-
-    def _run_whole(self) -> None:
-        """All values at their whole size; the steps are those that follow rows, draws from them excepted."""
-        trace = self._trace
-        rows = {place for place, root in trace.roots.items() if root.dim() and len(root) == self.size}
-        following, of_root = set(trace.outputs) | rows, {self._root}
-        with trace.generators_kept(), torch.no_grad():
-            for place in trace.behind(self._wanted):
-                node = trace.nodes[place]
-                if node is None:
-                    root = trace.roots[place]
-                    self._whole[place] = root.clone() if trace.written else root
-                    continue
-                self._whole[place] = node.again(
-                    lambda value: item_of(self._whole, value) if isinstance(value, Ref) else value
-                )
-                if node.generators is not None and getattr(node.function, "__name__", "").endswith("_like"):
-                    continue  # A draw of the form of rows follows none of their values.
-                sources = node.sources
-                if sources & of_root:
-                    of_root.add(place)
-                # A draw cannot be repeated for one example; what it gave is a value like the targets.
-                if sources & of_root or (sources & following and node.generators is None):
-                    following.add(place)
-                    self._steps.append((place, node))
-        self._following = following
-
-    def _others(self, node: Node) -> Iterator[Any]:
-        """What a node was given besides values of rows."""
-        for value in node.leaves:
-            if not isinstance(value, Ref):
-                yield value
-            elif value.node not in self._following:
-                yield item_of(self._whole, value)
-
-    def again(self, index: Tensor, selection: RowSelection, *, precise: bool = False) -> tuple[Tensor, Tensor]:
-        """The loss of the rows `index` of the outputs alone; and those rows, a leaf.
-
-        Args:
-            index: the rows, shape (rows,).
-            selection: which other values are restricted to these rows.
-            precise: compute in float64. Where terms cancel, such as p - 1 for a confident softmax, single precision
-                leaves a gradient of few digits, which differ with the number of rows.
-
-        Raises:
-            ValueError: a value of an earlier batch is in it.
-        """
-
-        def widened(value: Any) -> Any:
-            return value.double() if precise and isinstance(value, Tensor) and value.is_floating_point() else value
-
-        rows = widened(self._trace.outputs[self._root].detach()[index]).requires_grad_()
-        roots = self._following & self._trace.roots.keys() & self._whole.keys()
-        values: dict[int, Any] = {place: widened(self._whole[place][index]) for place in roots}
-        values[self._root] = rows.view_as(rows)
-        with self._trace.generators_kept():
-            for place, (made, node) in enumerate(self._steps):
-                orders = count()
-
-                def now(value: Any, place: int = place, orders: Iterator[int] = orders) -> Any:
-                    if isinstance(value, Ref):
-                        if value.node in self._following:
-                            return item_of(values, value)
-                        value = item_of(self._whole, value)
-                    value = selection(value, (place, next(orders)), index, self.size) if _has_size(value) else value
-                    return widened(value)
-
-                values[made] = node.again(now)
-                if values[made] is EARLIER:
-                    raise ValueError("a value of another batch")
-        return item_of(values, self._wanted), rows
-
-
-def _has_size(value: Any) -> bool:
-    return bool(value.dim()) if isinstance(value, Tensor) else isinstance(value, int) and not isinstance(value, bool)
-
-
-def _counts(value: Tensor) -> bool:
-    return value.dim() == 1 and torch.equal(value, torch.arange(len(value), device=value.device))

@@ -25,8 +25,9 @@ from tacit.gradients.inputs import Inputs, weights_written
 from tacit.gradients.model_probe import TYPED
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
-from tacit.training.batch_types import SeenPrograms, course_of, input_doubt, loss_doubt, numbers_of
+from tacit.training.batch_types import SeenPrograms, input_doubt, loss_doubt, numbers_of
 from tacit.training.captured import Memory, data_leaves
+from tacit.training.cotangents import Reductions
 from tacit.training.numbers_by_size import BY_SIZE, Followed, FollowedSettings
 from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
 from tacit.training.private_outputs import PrivateOutputs
@@ -76,9 +77,9 @@ class LoopChecks:
         self._programs = ProgramGuard(model.probe, self.guard)
         self.reads = Reads(told=self._tell_read)
         self._public: dict[int, tuple[Tensor, int]] = {}
-        self._signatures: dict[Hashable, set[int]] = {}
+        self._reduced: dict[Hashable, set[int]] = {}
         self._typed: dict[Hashable, set[int]] = {}
-        self._seen = SeenPrograms()
+        self._seen, self._reductions = SeenPrograms(), Reductions()
         self._settings, self._rates = settings_of(self.optimizer), FollowedSettings(self.optimizer)
         self._numbers = Followed()
         self._courses: dict[Hashable, int] = {}
@@ -239,30 +240,34 @@ class LoopChecks:
         self,
         loss: PrivateOutputs,
         found: Tensor,
-        scale: int,
+        reduction: str,
     ) -> None:
-        """Check that the cotangents of a loss are each of their own record; see `loss_doubt`.
+        """Check that the cotangents of a loss are each of their own record; see `loss_doubt`, `Reductions`.
 
         Args:
             loss: one value for each record, or their sum or mean.
             found: gradient of the loss with respect to the outputs.
-            scale: what a mean was multiplied with to undo it, >= 1.
+            reduction: "mean", "sum" or "none", by which a number is one value for each record.
         """
         trace = loss.trace
         self._note_unknown("loss_rows", trace, loss)
         if not trace.size:
             return
         self._look_at_numbers(trace)
+        scale = len(found) if reduction == "mean" else 1
         if self._is_due(self._typed, ("loss", scale > 1, *trace.signature(False)), trace):
             with self.marking():
                 self._doubt("loss_rows", loss_doubt(loss, found, scale, self._seen))
+        if reduction != "none" and len(found) > 1 and self._is_due(self._reduced, trace.signature(), trace):
+            with self.marking():
+                self._doubt("loss_rows", self._reductions.doubt(loss, found, reduction))
         self.facts.note("loss_rows", How.ENFORCED, TYPED)
 
     def _look_at_numbers(self, trace: Trace) -> None:
         """Note numbers of a loss, and a choice between two courses of it, that follow the size of the batch."""
         if len(self._courses) >= _SIGNATURES:
             self._courses.clear()
-        course = self._courses.setdefault(course_of(trace), len(self._courses))
+        course = self._courses.setdefault(trace.course, len(self._courses))
         if what := self._numbers.follow(((("what a loss computes",), float(course)), *numbers_of(trace)), trace.size):
             self.facts.missing("numbers_read", f"{what} {BY_SIZE}")
 
@@ -280,10 +285,6 @@ class LoopChecks:
             self.facts.missing("numbers_read", f"{self._seen.lines.pop()} {BY_SIZE}")
         if says:
             self.facts.missing(fact, f'{says} Or declare it: private.declare({fact!r}, "why")')
-
-    def due(self, trace: Trace) -> bool:
-        """Whether a loss is to be computed again from one record alone, by which its scale shows."""
-        return self._is_due(self._signatures, trace.signature(), trace)
 
     def _is_due(self, seen: dict[Hashable, set[int]], signature: Hashable, trace: Trace) -> bool:
         """Whether these operations were not looked at with two numbers of records, of which one could show a mixing."""

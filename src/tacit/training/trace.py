@@ -34,6 +34,7 @@ READS = _SHAPED | {
     *("untyped_storage", "storage", "__reduce_ex__"),
 }
 _DRAWS = ("rand", "normal", "bernoulli", "multinomial", "poisson", "uniform", "exponential", "dropout", "geometric")
+_ARITHMETIC = frozenset(("mul", "div", "pow", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__pow__"))
 _PASSIVE = frozenset(
     ("size", "dim", "numel", "__len__", "is_floating_point", "is_complex", "stride", "get_device", "is_contiguous")
 )
@@ -73,6 +74,13 @@ class Node:
     def sources(self) -> frozenset[int]:
         """The nodes that it was given values of."""
         return frozenset(value.node for value in self.leaves if isinstance(value, Ref))
+
+    @cached_property
+    def factors(self) -> list[int]:
+        """Places among its leaves of whole numbers that multiply, divide or raise values."""
+        if getattr(self.function, "__name__", "") not in _ARITHMETIC:
+            return []
+        return [order for order, value in enumerate(self.leaves) if type(value) is int]
 
     def again(self, now: Callable[[Any], Any]) -> Any:
         """The result for `now(value)` in place of every argument; `EARLIER` where one of them is."""
@@ -192,15 +200,6 @@ class Trace:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    def behind(self, wanted: Ref) -> list[int]:
-        """The nodes that `wanted` depends on, with those that wrote into any of them, in order."""
-        needed = {wanted.node}
-        for place in range(len(self.nodes) - 1, -1, -1):
-            node = self.nodes[place]
-            if node is not None and (place in needed or (writes(node.function) and node.sources & needed)):
-                needed |= {place, *node.sources}
-        return sorted(needed)
-
     def run(self, wanted: Ref, roots: dict[int, Tensor], before: Callable[[Node], object]) -> Any:
         """The value of `wanted` from the values `roots`; `EARLIER` if a value of an earlier batch is in it.
 
@@ -209,13 +208,9 @@ class Trace:
             roots: node -> value.
             before: called with each operation before it runs.
         """
-        values = dict[int, Any]()
+        values: dict[int, Any] = {**roots}
         with self.generators_kept():
-            for place in self._needed(wanted):
-                node = self.nodes[place]
-                if node is None:
-                    values[place] = roots[place]
-                    continue
+            for place, node in self.behind(wanted):
                 before(node)
                 values[place] = node.again(lambda value: item_of(values, value) if isinstance(value, Ref) else value)
         return item_of(values, wanted)
@@ -235,8 +230,16 @@ class Trace:
 
     def unknown(self, wanted: Ref) -> list[str]:
         """Lines at which a tensor of unknown origin enters the value of `wanted`."""
-        nodes = [self.nodes[place] for place in self._needed(wanted)]
-        return sorted({node.line for node in nodes if node is not None and None in node.others})
+        return sorted({node.line for _, node in self.behind(wanted) if None in node.others})
+
+    @property
+    def course(self) -> tuple[Hashable, ...]:
+        """All operations in order, without what was given to them."""
+        return tuple(node.function for node in self.nodes if node is not None)
+
+    def behind(self, wanted: Ref) -> list[tuple[int, Node]]:
+        """(place, operation) of all that `wanted` depends on, in order."""
+        return [(place, node) for place in self._needed(wanted) if (node := self.nodes[place]) is not None]
 
     def _needed(self, wanted: Ref) -> list[int]:
         """The nodes that `wanted` depends on, in order."""

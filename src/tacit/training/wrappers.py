@@ -18,7 +18,7 @@ from tacit.gradients.deferred import DeferredSum, Recording
 from tacit.gradients.inputs import PhysicalBatch, tensors
 from tacit.gradients.module_state import leaves, with_leaves
 from tacit.training.batch_session import BatchSession
-from tacit.training.cotangents import SizeTracker, check_alone, cotangents
+from tacit.training.cotangents import cotangents
 from tacit.training.draws import DRAWS
 from tacit.training.loader import PrivateLoader
 from tacit.training.private_outputs import PrivateOutputs, PublicOptions, model_inputs, private_values, values_on_trace
@@ -53,7 +53,6 @@ class PrivateModel(nn.Module):
         super().__init__()
         self.module = module
         self._session = session
-        self._sizes = SizeTracker()
         self._options = PublicOptions()
         expected = session.run.plan.expected_batch_size
         self.clipped = DeferredSum(module, session.run.clip, expected_batch_size=expected)
@@ -151,11 +150,7 @@ class PrivateModel(nn.Module):
             session.checks.after_forward(recording.inputs)
         loss, reduction = untraced(outputs), session.reduction
         found = cotangents(outputs, reduction)
-        scale = len(found) if reduction == "mean" and not loss.dim() else 1
-        session.checks.check_loss(outputs, found, scale)
-        # A mean or a sum may be one of single losses in one batch and not in the next, as where targets are ignored.
-        if session.checks.due(outputs.trace) or not loss.dim():
-            check_alone(outputs, found, reduction, session.backwards, self._sizes)
+        session.checks.check_loss(outputs, found, "none" if loss.dim() else reduction)
         if outputs.loss_scale != 1:
             found = found.float() / outputs.loss_scale
         if len(found) and not self._checked:
