@@ -9,11 +9,12 @@ from torch.nn.functional import cross_entropy as torch_cross_entropy
 from torch.utils.data import Dataset, TensorDataset
 
 from tacit.accounting import FACTS, How, Ledger, accountant
-from tacit.errors import InvalidInput, UnsupportedModel
+from tacit.errors import InvalidInput, MixesRecords, UnsupportedModel
+from tacit.gradients.model_probe import ModelProbe
 from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.standing import Standing
-from tacit.training import Callback, EarlyStopping, fit
+from tacit.training import Callback, EarlyStopping, Functions, fit
 from tacit.training.captured import Memory
 from tests.training.cases import blobs, cross_entropy, plain_sgd, small_model
 
@@ -206,6 +207,55 @@ def test_a_loss_that_mixes_rows_is_refused_before_a_release():
 
     with pytest.raises((UnsupportedModel, InvalidInput)):
         run(loss=centred)
+
+
+class Switched(nn.Module):
+    """A layer that a buffer switches to another program where `read` says so."""
+
+    switch: torch.Tensor
+
+    def __init__(self, read):
+        super().__init__()
+        self.layer, self.read, self.passes = small_model(), read, 0
+        self.register_buffer("switch", torch.zeros(1))
+
+    def forward(self, x):
+        out = self.layer(x)
+        return out - out.mean(0) if self.read(self.switch) else out * (1 + self.switch)
+
+
+def switching(model, step):
+    return Functions(on_step=lambda taken, _: model.switch.fill_(float(taken >= step)))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda switch: switch > 0,
+        lambda switch: switch.numpy()[0] > 0,
+        lambda switch: torch.allclose(switch, torch.ones(1)),
+        lambda switch: len(torch.where(switch > 0)[0]),
+        lambda switch: len(switch[switch > 0]),
+    ],
+)
+def test_a_program_that_a_callback_switches_by_a_buffer_is_refused_when_it_runs(read):
+    model, ledger = Switched(read), Ledger()
+    with pytest.raises(MixesRecords, match=r"aten\.mean"):
+        run(model=model, ledger=ledger, callbacks=[switching(model, 4)])
+    assert ledger.standing is Standing.CLAIMED
+
+
+def test_values_of_a_buffer_that_no_pass_reads_as_numbers_are_no_new_program(monkeypatch):
+    model, probes, asked = Switched(lambda _: False), [], ModelProbe.__call__
+
+    def counted(probe, *given, **named):
+        probes.append(1)
+        return asked(probe, *given, **named)
+
+    monkeypatch.setattr(ModelProbe, "__call__", counted)
+    result = run(model=model, callbacks=[switching(model, 1)], steps=20)
+    assert assumed(result) == []
+    assert len(probes) <= 4
 
 
 def test_training_data_in_evaluate_is_noticed():

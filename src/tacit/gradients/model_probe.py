@@ -55,6 +55,7 @@ class RecordCheck:
         operations: how many operations on records' values were typed; 0 where the pass could not be typed.
         doubts: facts that they leave open.
         branches: whether Python read a draw, so that the next pass may run other operations.
+        public_reads: whether it read a public value, or a shape followed one.
         changed: names of state that the passes leave behind, which follows no record.
         counts: whether a number is among it.
         repeats: whether a second pass ran the same operations with the same numbers.
@@ -64,6 +65,7 @@ class RecordCheck:
     operations: int = 0
     doubts: Doubts = ()
     branches: bool = False
+    public_reads: bool = True
     changed: frozenset[str] = frozenset()
     counts: bool = False
     repeats: bool = False
@@ -336,9 +338,8 @@ def _typed(
         # What runs in one mode only, or under a compiler of its own, fails here in many ways.
         says = f"the operations of a pass could not be typed ({type(error).__name__}); or declare it:"
         return RecordCheck(0, (("model_rows", f"{says} facts.declare('model_rows', 'why')"),)), None
-    return RecordCheck(
-        len(mode.operations), tuple(_doubts(mode, of_model)), branches, numbers=numbers_in(mode.program)
-    ), mode
+    doubts, numbers = tuple(_doubts(mode, of_model)), numbers_in(mode.program)
+    return RecordCheck(len(mode.operations), doubts, branches, mode.public_reads, numbers=numbers), mode
 
 
 def _pass(

@@ -197,6 +197,10 @@ class StateGuard:
         """Whether `name` is a buffer of the model."""
         return any(name == buffer for buffer, *_ in self._buffers)
 
+    def holds_other_values(self, name: str) -> bool:
+        """Whether `name` is a buffer that was written into; nothing else of it changed."""
+        return any(name == own and owner.get(key) is value for own, owner, key, value, _ in self._buffers)
+
     def holds_rows(self, name: str) -> bool:
         """Whether the attribute `name` is a value computed from a batch."""
         path, _, attribute = name.rpartition(".")
@@ -262,7 +266,7 @@ class ProgramGuard:
             UnsupportedModel: a row follows others, or something is kept that follows the rows.
         """
         program = self._guard.program()
-        anew = program != self._program or any(name not in self._probe.cleared for name in changed)
+        anew = program != self._program or any(map(self._may_change_the_program, changed))
         form = form_of(inputs)
         due = anew or self._probe.times < _TYPED_PASSES or form not in self._forms
         self._unsteady = self._unsteady or self._reached.changed()
@@ -280,6 +284,12 @@ class ProgramGuard:
         if changed:
             self._guard.forwarded()
         return typed
+
+    def _may_change_the_program(self, name: str) -> bool:
+        """Whether the state `name`, which changed, may: values of a buffer do where a pass reads or indexes by them."""
+        if name in self._probe.cleared:
+            return False
+        return self._probe.typed.public_reads or not self._guard.holds_other_values(name)
 
     def _look_at_sizes(self, inputs: Inputs, targets: Tensor | None, loss: Loss | None) -> None:
         """Compare the pass with those of batches of one record more, and of one less."""

@@ -29,19 +29,18 @@ OPTIMIZERS = ("adam", "adagrad")
 class VariationalModel(nn.Module):
     """Per-record expected log likelihood under q = N(mean, factor factor^T), by one reparametrised sample a step.
 
-    The sample e ~ N(0, I) is a buffer that `refresh` draws anew; it depends on no data, and one sample for a whole
-    batch keeps every record's gradient a function of that record alone.
+    The sample e ~ N(0, I) is a buffer that is drawn anew between steps; it depends on no data, and one sample for a
+    whole batch keeps every record's gradient a function of that record alone.
 
     Args:
         likelihood: see `tacit.variational.likelihoods`.
         features: columns of the inputs.
         family: "mean_field" or "full_rank".
         prior_std: of every parameter, > 0.
-        seed: public, of the samples.
 
     Example:
         >>> from tacit.variational import LogisticLikelihood
-        >>> model = VariationalModel(LogisticLikelihood(), 2, family="mean_field", prior_std=1.0, seed=0)
+        >>> model = VariationalModel(LogisticLikelihood(), 2, family="mean_field", prior_std=1.0)
         >>> float(model.divergence())
         0.0
     """
@@ -49,7 +48,7 @@ class VariationalModel(nn.Module):
     mean: nn.Parameter
     e: Tensor
 
-    def __init__(self, likelihood: Likelihood, features: int, *, family: str, prior_std: float, seed: int):
+    def __init__(self, likelihood: Likelihood, features: int, *, family: str, prior_std: float):
         super().__init__()
         self.likelihood, self.family = likelihood, check.choice("family", family, FAMILIES)
         self.prior_std = check.positive("prior_std", prior_std)
@@ -57,13 +56,7 @@ class VariationalModel(nn.Module):
         self.mean = nn.Parameter(torch.zeros(size))
         self.log_std = nn.Parameter(torch.zeros(size))
         self.below = nn.Parameter(torch.zeros(size, size)) if family == "full_rank" else None
-        self._generator = torch.Generator().manual_seed(seed)
         self.register_buffer("e", torch.zeros(size))
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Draw the sample of the next step."""
-        self.e.copy_(torch.randn(self.e.shape, generator=self._generator))
 
     def factor(self) -> Tensor:
         """Standard deviations, or the lower triangular factor."""
@@ -95,6 +88,17 @@ class VariationalModel(nn.Module):
     def posterior(self) -> Posterior:
         """The released posterior."""
         return Posterior(self.mean.detach().clone(), self.factor().detach().clone(), self.likelihood)
+
+
+def _samples(model: VariationalModel, seed: int) -> Callback:
+    """Draws the sample of each step; the generator is none of the model's, whose passes draw nothing."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*_: object) -> None:
+        model.e.copy_(torch.randn(model.e.shape, generator=generator))
+
+    draw()
+    return Functions(on_step=draw)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +189,7 @@ def infer(
         >>> infer(LogisticLikelihood(), x, y, **settings).posterior.mean.shape
         torch.Size([2])
     """
-    model = VariationalModel(likelihood, inputs.shape[1], family=family, prior_std=prior_std, seed=seed)
+    model = VariationalModel(likelihood, inputs.shape[1], family=family, prior_std=prior_std)
     ledger = ledger if ledger is not None else Ledger()
     size = len(targets) if public_size is None else check.count("public_size", public_size)
     check_captured(likelihood, (inputs, targets), ledger)
@@ -204,7 +208,7 @@ def infer(
         delta=delta,
         ledger=ledger,
         stream=stream,
-        callbacks=[Functions(on_step=lambda *_: model.refresh()), *callbacks],
+        callbacks=[_samples(model, seed), *callbacks],
     )
     return Inference(model.posterior(), found.ledger, found.history, found.plan)
 
@@ -247,7 +251,7 @@ def infer_nonprivate(
         >>> infer_nonprivate(LogisticLikelihood(), x, y, steps=5, sample_rate=0.2).ledger is None
         True
     """
-    model = VariationalModel(likelihood, inputs.shape[1], family=family, prior_std=prior_std, seed=seed)
+    model = VariationalModel(likelihood, inputs.shape[1], family=family, prior_std=prior_std)
     fit_nonprivate(
         model,
         {"inputs": inputs, "targets": targets},
@@ -257,7 +261,7 @@ def infer_nonprivate(
         sample_rate=sample_rate,
         steps=steps,
         stream=stream,
-        callbacks=[Functions(on_step=lambda *_: model.refresh())],
+        callbacks=[_samples(model, seed)],
     )
     return Inference(model.posterior(), None)
 

@@ -60,6 +60,7 @@ class RecordMode(TorchDispatchMode):
         answering: whether a read of a library is under way that is answered.
         of_array: whether `torch.tensor` is reading an array.
         branches: whether Python read a draw, so that another run may be another program.
+        public_reads: whether it read a public value, or a shape followed one.
         alive: whether a tensor was there before the program's passes; None where that is not known.
         attributes: storages of a module's own tensors.
         refused: the first refusal, which code in between may have caught or wrapped.
@@ -78,7 +79,8 @@ class RecordMode(TorchDispatchMode):
         self._own: set[int] = set()
         self._unknown: set[int] = set()
         self._draws = DrawUses()
-        self.branches, self.refused = False, None
+        self.branches = self.public_reads = False
+        self.refused: MixesRecords | None = None
         self.alive: Callable[[Tensor], bool] | None = None
         self.attributes: set[int] = set()
         self._lines: dict[int, str] = {}
@@ -285,6 +287,8 @@ class RecordMode(TorchDispatchMode):
         written = call.written()
         draws = [self.storages.draws_after(*each) for each in zip(written, repeat(drawn[0]), strict=False)]
         output = func(*args, **kwargs)
+        is_read = name in reads.SIZED or (name == "index" and _masks(call)) or not tensors_in(output)
+        self.public_reads = self.public_reads or (is_read and not self.answering)
         for value, found in zip(written, draws, strict=True):
             self._wrote(value, PUBLIC, call)
             entry = self._kept(value)
@@ -426,8 +430,10 @@ class ReadMode(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         frame = sys._getframe(1)
         handed = name in reads.HANDED_OUT and args and isinstance(args[0], Tensor) and not reads.is_own(frame)
-        if handed and depends(self._mode.kind(args[0])) and reads.answer_to(frame) is None:
-            self._mode.read(reads.user_line(frame))
+        if handed and reads.answer_to(frame) is None:
+            self._mode.public_reads = True
+            if depends(self._mode.kind(args[0])):
+                self._mode.read(reads.user_line(frame))
         if name in PACKING and frame.f_code.co_filename in PACKING_FILES:
             return PACKING[name](self._mode, frame, func, args)
         mode, before = self._mode, (self._mode.answering, self._mode.of_array)

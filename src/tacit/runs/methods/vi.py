@@ -73,7 +73,7 @@ class Variational(Method[VariationalSettings]):
         """The variational distribution before the first step."""
         x, _ = _tensors(job.dataset.x_train[:1], job.dataset.y_train[:1])
         likelihood, own = self._likelihood(job.dataset), self.settings
-        settings = {"family": own.family, "prior_std": own.prior_std, "seed": job.config.init_seed}
+        settings = {"family": own.family, "prior_std": own.prior_std}
         start = variational.VariationalModel(likelihood, x.shape[1], **settings).posterior()
         store(job, {"mean": start.mean, "factor": start.factor})
         return Trained(
