@@ -21,7 +21,7 @@ def marked(script):
 
 
 @pytest.mark.slow_cases
-@pytest.mark.parametrize("script", map(marked, SCRIPTS))
+@pytest.mark.parametrize("script", [marked(script) for script in SCRIPTS])
 def test_example_runs_and_prints_a_result(script, tmp_path, monkeypatch, capsys):
     for library in OPTIONAL:
         if f"import {library}" in script.read_text(encoding="utf-8"):
