@@ -1,10 +1,12 @@
 """Renyi divergences of subsampled mechanisms, each an upper bound up to a stated rounding allowance."""
 
+import math
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial, reduce
+from typing import Any
 
 import numpy as np
-from scipy.special import gamma, gammaln
+from scipy.special import gammaln
 
 from tacit.mechanisms.pairs.base import Pair, log_mixture, log_mixture_error
 
@@ -16,8 +18,8 @@ _UNIT = 2.0**-51  # Four rounding units: no logarithm of a term takes more than 
 _MOST_TERMS = 1e5  # Integer orders up to it are summed exactly: so many terms take some milliseconds.
 _MOST_NODES = 2e4  # Orders a with a / s^2 beyond it get the triangle inequality: 4e4 nodes at step s^2 / 2.
 _REACH = 14.0  # Standard deviations of noise beyond the outermost peak: e^-98 = 3e-43 of it is left out.
-_POWERS = np.arange(2, 20)  # Powers of r in `log_excess` where |a r| <= 1/2: (1/2)^18 / 20! = 2e-24 is left out.
-_FACTORIALS = gamma(_POWERS + 1)
+_POWERS = range(19, 1, -1)  # Powers of r in `log_excess` where |a r| <= 1/2: (1/2)^18 / 20! = 2e-24 is left out.
+_MOST_VALUES = 1 << 14  # Nodes times orders that are looked at together: what a processor holds.
 
 
 def poisson_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
@@ -33,54 +35,70 @@ def poisson_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: np
     flat = np.atleast_1d(orders)
     if sample_rate == 1.0:
         return orders / (2 * noise_multiplier**2)
-    result = np.empty_like(flat)
-    for index, order in enumerate(flat):
-        log_moment = _log_moment_of(order, noise_multiplier)(sample_rate, noise_multiplier, order)
-        result[index] = log_moment * (1 + _ROUNDING) / (order - 1)
-    return result.reshape(orders.shape)
+    log_moments, whole = np.empty_like(flat), (flat <= _MOST_TERMS) & (flat == np.floor(flat))
+    few = ~whole & (flat < _MOST_NODES * noise_multiplier**2)
+    others = ~(whole | few)
+    log_moments[whole] = _log_moment_series(sample_rate, noise_multiplier, tuple(map(int, flat[whole])))
+    log_moments[few] = _log_moments_on(partial(_line, sample_rate, noise_multiplier), noise_multiplier, flat[few])
+    log_moments[others] = _log_moment_bound(sample_rate, noise_multiplier, flat[others])
+    return (log_moments * (1 + _ROUNDING) / (flat - 1)).reshape(orders.shape)
 
 
-def _log_moment_of(order: float, noise_multiplier: float) -> Callable[[float, float, float], float]:
-    if order <= _MOST_TERMS and float(order).is_integer():
-        return _log_moment_series
-    return _log_moment_quadrature if order < _MOST_NODES * noise_multiplier**2 else _log_moment_bound
-
-
-def _log_moment_bound(sample_rate: float, noise_multiplier: float, order: float) -> float:
+def _log_moment_bound(sample_rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
     """||1 - p + p X||_a <= 1 - p + p ||X||_a with X = e^{(2x - 1) / (2 s^2)}, whose norm is e^{(a - 1) / (2 s^2)}."""
-    y = (order - 1) / (2 * noise_multiplier**2)
-    if y > 30:
-        return order * float(np.logaddexp(np.log1p(-sample_rate), np.log(sample_rate) + y))
-    return order * float(np.log1p(sample_rate * np.expm1(y)))
+    y = (orders - 1) / (2 * noise_multiplier**2)
+    far = np.logaddexp(np.log1p(-sample_rate), np.log(sample_rate) + y)
+    return orders * np.where(y > 30, far, np.log1p(sample_rate * np.expm1(np.minimum(y, 30))))
 
 
-@lru_cache(maxsize=2048)  # Accountants share orders.
-def _log_moment_series(sample_rate: float, noise_multiplier: float, order: float) -> float:
-    """Return log(1 + sum_k C(a, k) (1 - p)^{a - k} p^k (e^{k (k - 1) / (2 s^2)} - 1)) for integer a.
+@lru_cache(maxsize=16)  # Accountants share orders.
+def _log_moment_series(sample_rate: float, noise_multiplier: float, orders: tuple[int, ...]) -> list[float]:
+    """Return log(1 + sum_k C(a, k) (1 - p)^{a - k} p^k (e^{k (k - 1) / (2 s^2)} - 1)) for integers a.
 
     The binomial probabilities sum to 1, so that the terms, all positive, keep the digits of moments close to 1.
     """
-    k = np.arange(2, int(order) + 1)
-    log_binomial = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
-    unsampled, sampled = (order - k) * np.log1p(-sample_rate), k * np.log(sample_rate)
-    growth = _log_expm1(k * (k - 1) / (2 * noise_multiplier**2))
-    error = _UNIT * (8 + gammaln(order + 1) + np.abs(unsampled) + np.abs(sampled) + np.abs(growth))
-    return _log1p_exp(_log_sum(log_binomial + unsampled + sampled + growth, error))
+    k = np.arange(max(orders, default=1) + 1)
+    log_factorial, unsampled, sampled = gammaln(k + 1), k * np.log1p(-sample_rate), k * np.log(sample_rate)
+    with np.errstate(divide="ignore"):
+        growth = _log_expm1(k * (k - 1) / (2 * noise_multiplier**2))
+    found = []
+    for order in orders:
+        chosen, rest = slice(2, order + 1), slice(order - 2, None, -1)
+        size = np.abs(unsampled[rest]) + np.abs(sampled[chosen]) + np.abs(growth[chosen])
+        log_binomial = log_factorial[order] - log_factorial[chosen] - log_factorial[rest]
+        terms = log_binomial + unsampled[rest] + sampled[chosen] + growth[chosen]
+        found.append(float(np.logaddexp(0.0, _log_sum(terms, _UNIT * (8 + log_factorial[order] + size)))))
+    return found
 
 
-def _log_moment_quadrature(sample_rate: float, noise_multiplier: float, order: float) -> float:
-    """The same moment by the trapezoid rule; the integrand is analytic in the strip |Im x| < pi s^2."""
-    x, step, *columns = _line(sample_rate, noise_multiplier, 2.0 ** np.ceil(np.log2(max(order, 2.0))))
-    count = int(np.ceil((max(order, 2.0) + _REACH * noise_multiplier - x[0]) / step))
-    log_ratio, error, log_density = (column[:count] for column in columns)
-    return _log_moment(log_ratio, error, log_density, order, step)
+_Line = tuple[np.ndarray, float, np.ndarray, np.ndarray, np.ndarray]
+"""Nodes, the step between them, log of the ratio there with its rounding error, and log of the density."""
+
+
+def _log_moments_on(
+    line: Callable[[float], _Line], noise_multiplier: float, orders: np.ndarray, reach: float = 1.0
+) -> np.ndarray:
+    """Log moments by the trapezoid rule; the integrand is analytic in the strip |Im x| < pi s^2.
+
+    Args:
+        line: highest order -> the nodes of all orders up to it, the first of which are those of smaller orders.
+        noise_multiplier: s.
+        orders: a > 1.
+        reach: how far the outermost peak of an order is, in units of the order.
+    """
+    found, highest = np.empty_like(orders), 2.0 ** np.ceil(np.log2(np.maximum(orders, 2.0)))
+    for end in np.unique(highest):
+        places = np.flatnonzero(highest == end)
+        x, step, *columns = line(float(end))
+        last = reach * max(float(orders[places].max()), 2.0) + _REACH * noise_multiplier
+        log_ratio, error, log_density = (column[: int(np.ceil((last - x[0]) / step))] for column in columns)
+        for part in np.array_split(places, -(-len(places) * len(log_ratio) // _MOST_VALUES)):
+            found[part] = _log_moment(log_ratio, error, log_density, orders[part, None], step)
+    return found
 
 
 @lru_cache(maxsize=4)
-def _line(
-    sample_rate: float, noise_multiplier: float, highest: float
-) -> tuple[np.ndarray, float, np.ndarray, np.ndarray, np.ndarray]:
-    """The nodes of all orders up to the highest one, whose first ones are those of smaller orders, and the mixture."""
+def _line(sample_rate: float, noise_multiplier: float, highest: float) -> _Line:
     x, step = _nodes(noise_multiplier, -_REACH * noise_multiplier, highest + _REACH * noise_multiplier)
     return x, step, *_mixture(sample_rate, noise_multiplier, x), _log_normal(x, noise_multiplier)
 
@@ -93,23 +111,15 @@ def replaced_gaussian_rdp(sample_rate: float, noise_multiplier: float, orders: n
     many nodes, the unsampled divergence 2 a / s^2 is a bound.
     """
     flat = np.atleast_1d(np.asarray(orders, dtype=float))
-    result = np.empty_like(flat)
-    for index, order in enumerate(flat):
-        if order >= _MOST_NODES * noise_multiplier**2:
-            result[index] = 2 * order / noise_multiplier**2
-            continue
-        x, step, *columns = _replaced_line(sample_rate, noise_multiplier, 2.0 ** np.ceil(np.log2(max(order, 2.0))))
-        count = int(np.ceil((2 * max(order, 2.0) + _REACH * noise_multiplier - x[0]) / step))
-        log_ratio, error, log_density = (column[:count] for column in columns)
-        log_moment = _log_moment(log_ratio, error, log_density, order, step)
-        result[index] = log_moment * (1 + _ROUNDING) / (order - 1)
+    result, few = 2 * flat / noise_multiplier**2, flat < _MOST_NODES * noise_multiplier**2
+    line = partial(_replaced_line, sample_rate, noise_multiplier)
+    log_moments = _log_moments_on(line, noise_multiplier, flat[few], reach=2.0)
+    result[few] = log_moments * (1 + _ROUNDING) / (flat[few] - 1)
     return result.reshape(np.shape(orders))
 
 
 @lru_cache(maxsize=4)
-def _replaced_line(
-    sample_rate: float, noise_multiplier: float, highest: float
-) -> tuple[np.ndarray, float, np.ndarray, np.ndarray, np.ndarray]:
+def _replaced_line(sample_rate: float, noise_multiplier: float, highest: float) -> _Line:
     """`_line` for the pair of replace-one."""
     reach = _REACH * noise_multiplier
     x, step = _nodes(noise_multiplier, -1 - reach, 2 * highest + reach)
@@ -133,8 +143,8 @@ def _mixture(rate: float, noise_multiplier: float, x: np.ndarray) -> tuple[np.nd
 
 
 def _log_moment(
-    log_ratio: np.ndarray, ratio_error: np.ndarray, log_density: np.ndarray, order: float, step: float
-) -> float:
+    log_ratio: np.ndarray, ratio_error: np.ndarray, log_density: np.ndarray, order: np.ndarray, step: float
+) -> np.ndarray:
     """Return log E[ratio^order] under the density, from above but for the quadrature, on nodes `step` apart.
 
     E[ratio] = 1 exactly, so the moment is 1 + E[ratio^a - 1 - a (ratio - 1)], an integral of a positive function, whose
@@ -143,20 +153,21 @@ def _log_moment(
     excess = log_excess(log_ratio, order)
     slope = 2 * np.maximum(order, 2 / np.maximum(np.abs(log_ratio), 1e-300))
     error = _UNIT * (8 + np.abs(log_density) + order * np.abs(log_ratio)) + slope * ratio_error
-    return _log1p_exp(_log_sum(log_density + excess, error) + float(np.log(step)))
+    return np.logaddexp(0.0, _log_sum(log_density + excess, error) + np.log(step))
 
 
-def log_excess(r: np.ndarray, order: float) -> np.ndarray:
+def log_excess(r: np.ndarray, order: float | np.ndarray) -> np.ndarray:
     """Return log(e^{a r} - 1 - a (e^r - 1)) for a > 1 with its digits at any size of r; the argument is never negative.
 
     Near 0 it is sum_k (a^k - a) r^k / k!; elsewhere, for a < 2, e^r (e^{(a - 1) r} - 1 - (a - 1)) + a - 1.
     """
     b = order - 1
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        coefficients = order * np.expm1((_POWERS - 1) * np.log1p(b)) / _FACTORIALS
+        coefficients = [order * np.expm1((k - 1) * np.log1p(b)) / math.factorial(k) for k in _POWERS]
         capped = np.clip(r, -0.5 / order, 0.5 / order)
-        near = np.log(np.polynomial.polynomial.polyval(capped, coefficients)) + 2 * np.log(np.abs(r))
-        middle = np.log(np.expm1(order * r) - order * np.expm1(r) if b >= 1 else np.exp(r) * (np.expm1(b * r) - b) + b)
+        near = np.log(reduce(lambda value, each: value * capped + each, coefficients)) + 2 * np.log(np.abs(r))
+        large = np.expm1(order * r) - order * np.expm1(r)
+        middle = np.log(np.where(b >= 1, large, np.exp(r) * (np.expm1(b * r) - b) + b))
         # From a r = 30 on the other terms are a share a e^{-b r} + b e^{-a r} of the first.
         far = order * r + np.log1p(-order * np.exp(-b * r) + b * np.exp(-order * r))
     far_enough = (order * r > 30) & (b * r > 2 * np.log1p(b) + 1)
@@ -168,18 +179,13 @@ def _log_expm1(y: np.ndarray) -> np.ndarray:
     return y + np.log(-np.expm1(-y))
 
 
-def _log_sum(terms: np.ndarray, error: np.ndarray) -> float:
-    """Return an upper bound on log sum e^terms, each known up to its error."""
-    top = float(terms.max())
-    if not np.isfinite(top):
-        return top
-    weights = np.exp(terms - top)
-    return top + float(np.log((weights * np.exp(np.minimum(error, 1.0))).sum()))
-
-
-def _log1p_exp(y: float) -> float:
-    """Return log(1 + e^y)."""
-    return float(np.logaddexp(0.0, y))
+def _log_sum(terms: np.ndarray, error: np.ndarray) -> Any:
+    """Return upper bounds on log sum e^terms along the last axis, each term known up to its error."""
+    top = terms.max(-1)
+    finite = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore", over="ignore"):
+        found = finite + np.log((np.exp(terms - finite[..., None]) * np.exp(np.minimum(error, 1.0))).sum(-1))
+    return np.where(np.isfinite(top), found, top)
 
 
 def fixed_size_rdp(
@@ -244,6 +250,6 @@ def atoms_rdp(pairs: Iterable[Pair], orders: np.ndarray) -> np.ndarray:
             for index, order in enumerate(flat):
                 terms = log_mass + log_excess(loss, order)
                 error = _UNIT * (8 + np.abs(log_mass) + order * np.abs(loss))
-                value = _log1p_exp(_log_sum(terms, error)) * (1 + _ROUNDING) / (order - 1)
+                value = float(np.logaddexp(0.0, _log_sum(terms, error))) * (1 + _ROUNDING) / (order - 1)
                 found[index] = max(found[index], min(value, top))
     return found.reshape(orders.shape)
