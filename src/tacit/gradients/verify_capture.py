@@ -114,8 +114,7 @@ def verify_capture(
         The path for captures to follow, or why there is none.
 
     Raises:
-        UnsupportedModel: a record's loss depends on the others in its batch, or the forward pass writes into a
-            parameter; the layer is named.
+        UnsupportedModel: the forward pass writes into a parameter; the layer is named.
     """
     probe = PhysicalBatch(
         batch.loss, *probe_records([*model.parameters(), *model.buffers()], batch.inputs, batch.targets)
@@ -126,7 +125,7 @@ def verify_capture(
         _check_state(model, versions)
         if not reference.finite():
             return Verification(None, "examples with a loss or gradient that is not finite", final=False)
-        _check_mixing(model, probe, reference.losses)
+        _check_loss(model, probe)
         verified = _verify(model, trainable, probe, reference, stateful)
         if verified.trace is not None or stateful:
             return verified
@@ -147,36 +146,12 @@ def _vectorised(model: nn.Module, probe: PhysicalBatch, reference: _Reference) -
     return not _differing(found.sums, found.squared_norms, reference)
 
 
-def _check_mixing(model: nn.Module, probe: PhysicalBatch, alone: Tensor) -> None:
+def _check_loss(model: nn.Module, probe: PhysicalBatch) -> None:
     with torch.enable_grad():
         losses = probe.checked_losses(model)
     if not losses.requires_grad:
         hint = "Compute it from the outputs, without detach() or no_grad()."
         raise check.fail("loss", "one that depends on the model's trainable parameters", "a constant", hint)
-    together = losses.detach()
-    with torch.no_grad():
-        if _close(together, alone) or not _close(together, probe.loss(call(model, probe.inputs), probe.targets)):
-            return
-        if not _equal_alone_in_double(model, probe):
-            raise UnsupportedModel(
-                "the loss of an example depends on the other examples of its batch, or on their number. Compute each "
-                "from its own outputs."
-            )
-
-
-def _equal_alone_in_double(model: nn.Module, probe: PhysicalBatch) -> bool:
-    """Whether losses in the batch are those of each record alone in double precision.
-
-    Where terms of a loss cancel, single precision differs by the order of sums, which follows the size of the batch and
-    the processor. In double precision that is gone; what really mixes stays.
-    """
-    try:
-        wider, records = copy.deepcopy(model).double(), doubled(probe)
-        alone = one_at_a_time(wider, records)[1]
-        return _close(records.loss(call(wider, records.inputs), records.targets), alone)
-    except Exception:
-        # Models with a fixed precision or state that cannot be copied fail in many ways.
-        return False
 
 
 def _verify(
