@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any
@@ -33,6 +34,7 @@ from tacit.gradients.module_state import (
 )
 from tacit.gradients.neighbours import ProbedBatch, check_neighbours, kept_state
 from tacit.gradients.rounding import precise_products
+from tacit.verification.calls import tensors_in
 from tacit.verification.programs import Step, difference, numbers_in
 from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import Records
@@ -115,6 +117,7 @@ class ModelProbe:
     earlier: ModelProbe | None = None
     _alive: Callable[[Tensor], bool] | None = None
     _found: dict[object, Tensor | None] = field(default_factory=dict)
+    _programs: dict[object, list[Step]] = field(default_factory=dict)
 
     @property
     def known(self) -> Known:
@@ -143,6 +146,7 @@ class ModelProbe:
         chosen = _finite_rows(inputs if targets is None else (*tensors(inputs), targets))
         if not len(chosen):
             return False
+        self._programs.clear()
         labels = None if targets is None else targets[chosen.to(targets.device)]
         batch = ProbedBatch(rows(inputs, chosen), labels, loss)
         if self._alive is None:
@@ -189,20 +193,25 @@ class ModelProbe:
                 without_frequencies(model)
             else:
                 model, given = nn.Identity(), outputs
-            few, programs = min(len(chosen), len(tensors(given)[0])), dict[int, list[Step]]()
+            few, backward = min(len(chosen), len(tensors(given)[0])), _own_gradients()
+
+            def program(size: int) -> list[Step]:
+                start()
+                _, mode = _typed(model, (*_repeated(given, labels, size), loss), self.known, backward=backward)
+                return [] if mode is None else mode.program
+
             try:
+                start()
                 # What a first pass makes and keeps is no part of the program.
-                for size in (few, few, *(size for size in sizes if size > 1 and size != few)):
-                    start()
-                    places = torch.arange(size) % few
-                    repeated = None if labels is None else labels[places.to(labels.device)]
-                    batch = rows(given, places), repeated, loss
-                    _, mode = _typed(model, batch, self.known, backward=_own_gradients())
-                    programs[size] = [] if mode is None else mode.program
+                _run(model, *_repeated(given, labels, few), loss, backward=backward)
+                form = whole, few, form_of(given)
+                if form not in self._programs:
+                    self._programs[form] = program(few)
+                first = self._programs[form]
+                found = (difference(first, program(size), (few, size)) for size in sizes if size > 1 and size != few)
+                return next((line for line in found if line is not None), "")
             finally:
                 restore()
-        found = (difference(programs[few], program, (few, size)) for size, program in programs.items())
-        return next((line for line in found if line is not None), "")
 
     def _counts_records(self, few: Inputs) -> str:
         """Name of a number that the model keeps and that changes otherwise in a pass over one record more."""
@@ -259,6 +268,23 @@ def _finite_rows(inputs: Inputs) -> Tensor:
             finite &= torch.isfinite(value.detach()).reshape(len(value), -1).all(1).cpu()
     places = finite.nonzero().flatten()[:_ROWS]
     return places if len(places) >= _LEAST or not len(places) else places.repeat(-(-_LEAST // len(places)))
+
+
+def _repeated(inputs: Inputs, targets: Tensor | None, size: int) -> tuple[Inputs, Tensor | None]:
+    """A batch of `size` records, these in turn."""
+    places = torch.arange(size) % len(tensors(inputs)[0])
+    return rows(inputs, places), None if targets is None else targets[places.to(targets.device)]
+
+
+def _run(model: nn.Module, inputs: Inputs, targets: Tensor | None, loss: Loss | None, *, backward: bool) -> None:
+    """Run a pass, untyped; what it raises is for a typed one to say."""
+    with suppress(Exception), torch.enable_grad():
+        outputs: Any = outputs_of(model, map_tensors(torch.clone, inputs))
+        if loss is not None and targets is not None:
+            outputs = losses_of(loss, outputs, targets)
+        ends = [each for each in tensors_in(outputs) if each.requires_grad]
+        if backward and ends:
+            torch.autograd.grad([each.sum() for each in ends], [*model.parameters()], allow_unused=True)
 
 
 def _own_gradients() -> bool:
