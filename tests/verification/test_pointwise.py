@@ -74,7 +74,7 @@ def random_case(name, overload, values, draw):
         made.append(shape)
 
     def call(*tensors):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         filled = list(given)
         for place, value in zip(places, tensors, strict=True):
             filled[place] = CERTAIN.get(name, lambda each: each)(value)
@@ -115,7 +115,7 @@ def taken(name):
     for overload in overloads(name):
         used = set()
         for values, seed in product(VALUES, range(TRIES)):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             case, kinds = random_case(name, overload, values, random.Random(seed))
             try:
                 outputs(case.call, case.tensors())
