@@ -414,5 +414,7 @@ class ClippedSum:
 
     def _probe_once(self, key: tuple[object, ...], loss: Loss, inputs: Inputs, targets: Tensor) -> None:
         """Probe model and loss, unless this was done for another batch whose verification was not final."""
-        if key not in self._probed and self.probe(inputs, targets, loss, thorough=True):
+        if key in self._probed:
+            return
+        if self.probe.covers(inputs, targets, loss) or self.probe(inputs, targets, loss, thorough=True):
             self._probed[key] = self.probe.typed.fixed

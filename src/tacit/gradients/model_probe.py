@@ -105,7 +105,6 @@ class ModelProbe:
         counts: whether a forward pass changes a number that the model keeps.
         typed: what the record types of the last probe say.
         public: tensors that were declared public.
-        earlier: another probe of the model that began before this one.
     """
 
     model: nn.Module
@@ -114,10 +113,10 @@ class ModelProbe:
     counts: bool = False
     typed: RecordCheck = field(default_factory=RecordCheck)
     public: list[Tensor] = field(default_factory=list)
-    earlier: ModelProbe | None = None
     _alive: Callable[[Tensor], bool] | None = None
     _found: dict[object, Tensor | None] = field(default_factory=dict)
     _programs: dict[object, list[Step]] = field(default_factory=dict)
+    _refuted: tuple[object, ...] = ()
 
     @property
     def known(self) -> Known:
@@ -150,7 +149,7 @@ class ModelProbe:
         labels = None if targets is None else targets[chosen.to(targets.device)]
         batch = ProbedBatch(rows(inputs, chosen), labels, loss)
         if self._alive is None:
-            self._alive = self._known_alive() or tensors_alive()
+            self._alive = tensors_alive()
         with restored_generators() as start, torch.enable_grad(), precise_products():
             few = batch.select(torch.arange(min(batch.size, _TYPED)))
             self.typed = check_records(self.model, few.inputs, few.targets, few.loss, self.known)
@@ -164,6 +163,7 @@ class ModelProbe:
                 alike = check_neighbours(self.model, batch, start, thorough=open_rows)
                 # A sampled check makes nothing public; what could not be typed is `conditional` whatever it finds.
                 self.cleared |= alike if not self.typed.operations else set()
+                self._refuted = (loss, self.model.training, _form(inputs, targets))
         self.times += 1
         return True
 
@@ -239,9 +239,9 @@ class ModelProbe:
             self._found = {form: outputs if isinstance(outputs, Tensor) else None}
         return self._found[form]
 
-    def _known_alive(self) -> Callable[[Tensor], bool] | None:
-        """What was alive before the first pass of this probe, or of the earlier one."""
-        return self._alive or (None if self.earlier is None else self.earlier._known_alive())
+    def covers(self, inputs: Inputs, targets: Tensor, loss: Loss) -> bool:
+        """Whether the last thorough probe was of such records, with this very loss."""
+        return self._refuted[:1] == (loss,) and self._refuted[1:] == (self.model.training, _form(inputs, targets))
 
     def observe(self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None) -> None:
         """Type the pass over a whole batch that is about to run, with the generators as they are now.
@@ -257,6 +257,11 @@ class ModelProbe:
         with restored_generators():
             found = check_records(self.model, rows(inputs, places), labels, loss, self.known, again=False)
             self.typed = replace(found, doubts=tuple(dict.fromkeys((*self.typed.doubts, *found.doubts))))
+
+
+def _form(inputs: Inputs, targets: Tensor | None) -> tuple[object, ...]:
+    """Forms of one record and its target."""
+    return (*form_of(inputs), *(() if targets is None else (targets.shape[1:], targets.dtype)))
 
 
 def _finite_rows(inputs: Inputs) -> Tensor:

@@ -66,7 +66,7 @@ def first_batch_check(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: 
     # A run draws the same dropout masks with and without the check, as one that is resumed is checked again.
     with NoDropout(), precise_products(), restored_generators() as again:
         alone = ClippedSum(clipped.model, clip)
-        alone.probe.earlier = clipped.probe
+        alone.probe = clipped.probe
         alone.fallback_reason(batch.loss, batch.inputs, batch.targets)
         again()
         total = alone(batch.loss, batch.inputs, batch.targets)[0].flat

@@ -202,7 +202,6 @@ def fit(
         run.cover_rounding(update.slack)
         update.full_precision = options.precision == "float32"
         checks = FitChecks(update, ledger, (inputs, targets), public, records.doubt, augment)
-        update.probe.earlier = checks.probe
         note_processes(run)
         evaluate = checks.watched(_with_holdout(evaluate, holdout), callbacks)
 

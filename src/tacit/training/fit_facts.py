@@ -13,7 +13,7 @@ from tacit import check
 from tacit.accounting import Facts, How, Ledger
 from tacit.errors import UnsupportedModel
 from tacit.gradients.inputs import Inputs
-from tacit.gradients.model_probe import TYPED, ModelProbe
+from tacit.gradients.model_probe import TYPED
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback
 from tacit.training.captured import Memory, captured_data, data_leaves
@@ -55,7 +55,7 @@ class FitChecks:
         augment: object = None,
     ):
         self._ledger, self._model, self._loss, self._data = ledger, update.model, update.loss, data
-        self.probe, self._optimizer = ModelProbe(update.model), update.optimizer
+        self.probe, self._optimizer = update.probe, update.optimizer
         self._guard, self._untyped, self._rates = StateGuard(update.model), False, FollowedSettings(update.optimizer)
         self._programs = ProgramGuard(self.probe, self._guard, update.loss, augment, sizes=update.sizes)
         for name, says in _ENFORCED.items():
