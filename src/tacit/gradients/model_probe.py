@@ -197,13 +197,13 @@ class ModelProbe:
 
             def program(size: int) -> list[Step]:
                 start()
-                _, mode = _typed(model, (*_repeated(given, labels, size), loss), self.known, backward=backward)
+                _, mode = _typed(model, (*_repeated(given, labels, few, size), loss), self.known, backward=backward)
                 return [] if mode is None else mode.program
 
             try:
                 start()
                 # What a first pass makes and keeps is no part of the program.
-                _run(model, *_repeated(given, labels, few), loss, backward=backward)
+                _run(model, *_repeated(given, labels, few, few), loss, backward=backward)
                 form = whole, few, form_of(given)
                 if form not in self._programs:
                     self._programs[form] = program(few)
@@ -275,9 +275,9 @@ def _finite_rows(inputs: Inputs) -> Tensor:
     return places if len(places) >= _LEAST or not len(places) else places.repeat(-(-_LEAST // len(places)))
 
 
-def _repeated(inputs: Inputs, targets: Tensor | None, size: int) -> tuple[Inputs, Tensor | None]:
-    """A batch of `size` records, these in turn."""
-    places = torch.arange(size) % len(tensors(inputs)[0])
+def _repeated(inputs: Inputs, targets: Tensor | None, few: int, size: int) -> tuple[Inputs, Tensor | None]:
+    """A batch of `size` records, the first `few` in turn."""
+    places = torch.arange(size) % few
     return rows(inputs, places), None if targets is None else targets[places.to(targets.device)]
 
 
