@@ -1,5 +1,7 @@
 """What a loop may do between the outputs of a private model and `backward()`, and what is refused."""
 
+from contextlib import suppress
+
 import pytest
 import torch
 from torch import nn
@@ -379,6 +381,25 @@ class TestPerExample:
         assert facts["loss_rows"].how is How.ASSUMED
         assert "is the mean over the batch" in facts["loss_rows"].says
 
+    @pytest.mark.parametrize(
+        "loss",
+        [
+            lambda o, y: F.cross_entropy(o, y) + 0.5 * o.square().mean(),
+            lambda o, y: F.l1_loss(o, F.one_hot(y, 2).float()),
+            lambda o, y: F.gaussian_nll_loss(o[:, :1], y[:, None].float(), F.softplus(o[:, 1:])),
+            lambda o, y: F.poisson_nll_loss(o[:, 0], y.float()),
+            lambda o, y: F.binary_cross_entropy_with_logits(o, F.one_hot(y, 2).float(), pos_weight=o.new_tensor(3.0)),
+            lambda o, y: F.kl_div(o.log_softmax(1), F.one_hot(y, 2) * 0.8 + 0.1),
+            lambda o, y: (o - torch.zeros(2).expand(len(o), 2)).square().mean(),
+            lambda o, y: F.mse_loss(o + torch.randn_like(o), F.one_hot(y, 2).float()),
+        ],
+    )
+    def test_a_mean_over_records_and_entries_keeps_the_word(self, loss):
+        parts = opacus_shaped()
+        several_steps(parts, loss)
+        facts = parts[0].session.run.ledger.facts
+        assert [name for name in ("loss_rows", "numbers_read") if facts[name].how is How.ASSUMED] == []
+
     @pytest.mark.parametrize("batch_size", [2, 4])
     def test_sizes_that_are_other_numbers_too_are_told_apart(self, batch_size):
         parts = opacus_shaped(batch_size=batch_size)
@@ -389,6 +410,23 @@ class TestPerExample:
 
         several_steps(parts, loss)
         assert parts[0].session.run.ledger.facts["loss_rows"].how is How.ENFORCED
+
+    @pytest.mark.parametrize("reduction", ["mean", "sum"])
+    @pytest.mark.parametrize(
+        "loss",
+        [
+            lambda o, y: F.cross_entropy(o, y, reduction="sum") / len(y) ** 2,
+            lambda o, y: F.cross_entropy(o, y) * len(y) ** 0.5,
+            lambda o, y: F.cross_entropy(o, y) * (len(y) // 2),
+            lambda o, y: (F.cross_entropy(o, y) * 1.0).mul_(o.numel()),
+        ],
+    )
+    def test_another_power_of_the_size_is_refused_or_takes_the_word_away(self, loss, reduction):
+        parts = opacus_shaped(reduction=reduction, batch_size=5)
+        facts = parts[0].session.run.ledger.facts
+        with suppress(InvalidInput, MixesRecords):
+            several_steps(parts, loss)
+            assert [name for name in ("loss_rows", "numbers_read") if facts[name].how is How.ASSUMED]
 
     def test_a_constant_that_happens_to_be_the_batch_size_is_no_division_by_it(self):
         model = small_model()

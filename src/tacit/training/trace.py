@@ -445,7 +445,8 @@ def allowed(reads: Reads, why: str) -> Iterator[None]:
 
 def _draws(function: Callable[..., Any], kwargs: Any) -> bool:
     name = getattr(function, "__name__", "")
-    return any(part in name for part in _DRAWS) or "dropout_p" in kwargs or "attention" in name or "lstm" in name
+    drawn = any(part in name for part in _DRAWS) and not name.endswith("_loss")
+    return drawn or "dropout_p" in kwargs or "attention" in name or "lstm" in name
 
 
 def _states(device: str) -> tuple[Tensor, Tensor | None]:

@@ -21,7 +21,7 @@ _SIZES = frozenset((
     "N", "size", "sizes", "split_size", "split_sizes", "input_size", "input_sizes", "self_size", "start", "end",
     "length", "repeats", "stride", "num_samples",
 ))  # fmt: skip
-_MEANS = ("aten.mul.", "aten.div.")
+_MEANS = ("aten.mul.", "aten.mul_.", "aten.div.", "aten.div_.")
 
 
 @dataclass
@@ -85,7 +85,7 @@ def difference(
         other: of a pass over another number of records.
         sizes: both numbers of records, >= 2.
         numbers: whether numbers, sizes apart, are compared too.
-        mean: whether a loss may be multiplied or divided by the number of records, which is undone.
+        mean: whether a loss may be multiplied or divided by the number of records or of entries, which is undone.
 
     Example:
         >>> difference([], [], (4, 5)) is None
@@ -133,7 +133,7 @@ def _is_same(one: Step, other: Step, sizes: tuple[int, int], numbers: bool, mean
                     return False
             elif name in _SIZES and type(left) is int:
                 longer = longer or left != right
-            elif numbers and not _is_equal(left, right) and not (means and (left, right) == sizes):
+            elif numbers and not _is_equal(left, right) and not (means and _is_in_proportion(left, right, sizes)):
                 return False
     if not all(_is_shape(*shapes, sizes) for shapes in zip(one.shapes, other.shapes, strict=True)):
         return False
@@ -152,6 +152,11 @@ def _is_shape(left: Sequence[int], right: Sequence[int], sizes: tuple[int, int])
         return False
     others = [(a, b) for a, b in zip(left, right, strict=True) if a != b]
     return not others or (len(others) == 1 and others[0][0] * sizes[1] == others[0][1] * sizes[0])
+
+
+def _is_in_proportion(left: object, right: object, sizes: tuple[int, int]) -> bool:
+    """Whether two numbers are those of records, or of entries of as many records."""
+    return isinstance(left, int | float) and isinstance(right, int | float) and left * sizes[1] == right * sizes[0]
 
 
 def _is_equal(left: object, right: object) -> bool:
