@@ -13,6 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
 from tacit.errors import InvalidInput, MixesRecords, TrainingMisuse, UnsupportedModel
+from tacit.gradients.model_probe import ModelProbe
 from tacit.opacus import PrivacyEngine
 from tacit.standing import Standing
 from tacit.training import fit, make_private
@@ -662,3 +663,36 @@ def test_typed_passes_raise_no_false_alarm(times, passes):
         for _ in range(times):
             assert p.model.clipped.probe(X, thorough=True)
         assert flat(p.model).isfinite().all()
+
+
+class DropsALayer(nn.Module):
+    """A branch on a draw of dropout, which the comparison with float64 leaves out."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        outputs = self.layer(x)
+        return 2 * outputs if F.dropout(torch.ones(1), 0.5, True).item() else outputs
+
+
+@pytest.mark.parametrize("door", ["fit", "loop"])
+def test_a_branch_on_dropout_is_watched_at_every_pass_after_the_first_batch_was_compared(door, monkeypatch):
+    watched, observe = [], ModelProbe.observe
+
+    def counted(probe, *given):
+        watched.append(1)
+        observe(probe, *given)
+
+    monkeypatch.setattr(ModelProbe, "observe", counted)
+    model, x, y = DropsALayer(), torch.randn(200, 4), torch.arange(200) % 2
+    optimizer, settings = SGD(model.parameters(), lr=0.1), {"clip_norm": 1.0, "noise_multiplier": 1.0}
+    if door == "fit":
+        fit(model, x, y, loss=ce, optimizer=optimizer, batch_size=20, steps=8, **settings)
+    else:
+        parts = make_private(model, optimizer, DataLoader(TensorDataset(x, y), batch_size=20), steps=8, **settings)
+        for inputs, targets in parts.loader:
+            ce(parts.model(inputs), targets).backward()
+            parts.optimizer.step()
+    assert len(watched) >= 8

@@ -116,7 +116,7 @@ class ModelProbe:
     _alive: Callable[[Tensor], bool] | None = None
     _found: dict[object, Tensor | None] = field(default_factory=dict)
     _programs: dict[object, list[Step]] = field(default_factory=dict)
-    _refuted: tuple[object, ...] = ()
+    _refuted: tuple[Loss | None, bool, tuple[object, ...]] | None = None
 
     @property
     def known(self) -> Known:
@@ -241,7 +241,13 @@ class ModelProbe:
 
     def covers(self, inputs: Inputs, targets: Tensor, loss: Loss) -> bool:
         """Whether the last thorough probe was of such records, with this very loss."""
-        return self._refuted[:1] == (loss,) and self._refuted[1:] == (self.model.training, _form(inputs, targets))
+        if self._refuted is None or self._refuted[0] is not loss:
+            return False
+        return self._refuted[1:] == (self.model.training, _form(inputs, targets))
+
+    def apart(self) -> ModelProbe:
+        """Another probe of the model, whose findings this one does not take on."""
+        return ModelProbe(self.model, _alive=self._alive)
 
     def observe(self, inputs: Inputs, targets: Tensor | None = None, loss: Loss | None = None) -> None:
         """Type the pass over a whole batch that is about to run, with the generators as they are now.

@@ -66,7 +66,9 @@ def first_batch_check(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: 
     # A run draws the same dropout masks with and without the check, as one that is resumed is checked again.
     with NoDropout(), precise_products(), restored_generators() as again:
         alone = ClippedSum(clipped.model, clip)
-        alone.probe = clipped.probe
+        covered = clipped.probe.covers(batch.inputs, batch.targets, batch.loss)
+        # Types of passes without dropout are none of the run's.
+        alone.probe = clipped.probe if covered else clipped.probe.apart()
         alone.fallback_reason(batch.loss, batch.inputs, batch.targets)
         again()
         total = alone(batch.loss, batch.inputs, batch.targets)[0].flat
