@@ -137,6 +137,73 @@ def test_what_a_loop_draws_afresh_is_known(name):
     assert type(torch.rand(2)) is torch.Tensor
 
 
+def _weighted(p, a, b):
+    weights = torch.ones(len(b))
+    weights[b == 1] = 2.0
+    return ce(p.model(a), b) * weights
+
+
+def _counted(p, a, b):
+    outputs, count = p.model(a), torch.zeros(3, 3, dtype=torch.long)
+    count.index_put_((b, outputs.detach().argmax(1)), torch.ones_like(b), accumulate=True)
+    return ce(outputs, b)
+
+
+def _by_scatter(p, a, b):
+    targets = torch.zeros(len(b), 3).scatter_(1, b[:, None], 1.0)
+    return -(F.log_softmax(p.model(a), 1) * targets).sum(1)
+
+
+FILLED = {
+    "full": lambda p, a, b: ce(p.model(a), b) * torch.full((len(b),), 2.0),
+    "ones": _weighted,
+    "zeros": _by_scatter,
+    "eye": lambda p, a, b: -(F.log_softmax(p.model(a), 1) * torch.eye(3)[b]).sum(1),
+    "linspace": lambda p, a, b: ce(p.model(a * torch.linspace(0.5, 1, 6)), b),
+    "a table of counts": _counted,
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_what_a_loop_fills_by_rule_is_known(name):
+    p = private()
+    epochs(p, FILLED[name], passes=1)
+    assert p.ledger.standing is Standing.PROVEN
+    assert type(torch.ones(2)) is torch.Tensor
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda b: float(len(b)),
+        lambda b: 1 / len(b),
+        lambda b: torch.full((len(b),), float(len(b))),
+        lambda b: torch.ones(len(b)).sum(),
+        lambda b: torch.arange(len(b)).max(),
+        lambda b: torch.linspace(0, len(b), 3).mean(),
+    ],
+)
+def test_the_number_of_records_itself_is_found_in_the_second_batch(number):
+    p = private()
+    sizes = set()
+    for a, b in p.loader:
+        (ce(p.model(a), b) * number(b)).backward()
+        p.optimizer.step()
+        sizes.add(len(b))
+        if len(sizes) == 2:
+            break
+    assert "follows the number of records drawn" in p.facts["numbers_read"].says
+
+
+def test_nothing_stands_on_a_trace_after_a_call_that_was_refused():
+    p = private(WRONG["mean of the batch"]())
+    held = iter(p.loader)
+    a, _ = next(held)
+    with pytest.raises(MixesRecords):
+        p.model(a)
+    assert type(torch.ones(2)) is type(torch.rand(2)) is torch.Tensor
+
+
 def test_a_draw_into_memory_of_the_loop_is_drawn():
     def step(p, a, b):
         memory = torch.zeros(6)

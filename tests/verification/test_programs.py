@@ -103,6 +103,15 @@ def test_a_raw_transformer_is_one_program_at_two_sizes(name):
     assert differs(outputs, *(value[:SIZE] for value in data.values())) is None
 
 
+def test_distances_to_few_and_to_many_rows_are_one_program():
+    book = torch.randn(6, 4)
+
+    def near(rows):
+        return torch.cdist(rows, book).amin(1)
+
+    assert difference(program(near, 20), program(near, 30), (20, 30)) is None
+
+
 @pytest.mark.parametrize("numbers", [True, False])
 def test_other_numbers_are_compared_where_that_is_asked(numbers):
     programs = [program(lambda x, factor=factor: x.sum(1) * factor, 4) for factor in (1.0, 2.0)]

@@ -173,6 +173,7 @@ _SIZED = frozenset(
     (
         *("view", "reshape", "expand", "repeat", "tile", "split", "chunk", "narrow", "unflatten", "__getitem__"),
         *("rand", "randn", "new_zeros", "new_ones", "new_empty", "broadcast_to", "as_strided"),
+        *("zeros", "ones", "full", "arange", "eye"),
     )
 )
 

@@ -1,4 +1,4 @@
-"""Fresh draws and constants of a loop: what `torch.rand`, `torch.tensor` and their like make stands on its trace."""
+"""Fresh draws and constants of a loop: what `torch.rand`, `torch.full` and their like make stands on its trace."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from tacit.training.trace import Trace, TracedTensor, wrapped
 from tacit.verification.calls import flat
 
 _DRAWING = ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "tensor")
+_FILLED = ("zeros", "ones", "full", "arange", "linspace", "eye")
 _CONSTANTS = 64  # numbers of a tensor that the source holds
-_ORIGINAL = {name: getattr(torch, name) for name in _DRAWING}
+_ORIGINAL = {name: getattr(torch, name) for name in _DRAWING + _FILLED}
 
 
 class DrawsOnTrace:
-    """Lets what `torch.rand` and its like draw in a loop stand on the trace of the batch in hand.
+    """Lets what `torch.rand`, `torch.full` and their like make in a loop stand on the trace of the batch in hand.
 
-    So a fresh draw of one size, and a tensor of few numbers of the source, are known from a tensor of unknown origin. A
-    draw into memory of the user's, by a generator of the user's, or in another thread stays as it is.
+    So a fresh draw, and a tensor of few numbers of the source or filled by rule, are known from a tensor of unknown
+    origin. One into memory of the user's, by a generator of the user's, or in another thread stays as it is.
     """
 
     def __init__(self) -> None:
@@ -31,10 +32,10 @@ class DrawsOnTrace:
         self._thread = 0
 
     def begin(self, trace: Trace | None) -> None:
-        """From now on draws stand on `trace`; on none where it is None."""
+        """From now on draws and constants stand on `trace`; on none where it is None."""
         self._trace, self._thread = (lambda: None) if trace is None else ref(trace, self._gone), get_ident()
         before, after = (_TRACED, _ORIGINAL) if trace is None else (_ORIGINAL, _TRACED)
-        for name in _DRAWING:
+        for name in _ORIGINAL:
             if getattr(torch, name) is before[name]:  # What others put there stays.
                 setattr(torch, name, after[name])
 
@@ -44,16 +45,14 @@ class DrawsOnTrace:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Draws inside are those of a model, and stand on no trace."""
+        """Draws inside are those of a model, and stand on no trace; nor do any after a call that was refused."""
         before = self._trace()
         self.begin(None)
-        try:
-            yield
-        finally:
-            self.begin(before)
+        yield
+        self.begin(before)
 
     def call(self, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """What `original` draws, on the trace where that is possible."""
+        """What `original` makes, on the trace where that is possible."""
         trace = self._trace()
         given = [kwargs.get(name) for name in ("out", "generator", "requires_grad")]
         other = any(value is not None and value is not False for value in given)
@@ -65,7 +64,7 @@ class DrawsOnTrace:
 
 
 def _is_known(original: Callable[..., Any], args: Any) -> bool:
-    """Whether a tensor is drawn, or made of a few numbers."""
+    """Whether a tensor is drawn, filled by rule, or made of a few numbers."""
     if original is not _ORIGINAL["tensor"]:
         return True
     numbers = flat(args)
@@ -73,7 +72,7 @@ def _is_known(original: Callable[..., Any], args: Any) -> bool:
 
 
 DRAWS = DrawsOnTrace()
-"""The draws of the process."""
+"""The draws and constants of the process."""
 
 
 def _tracing(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -276,15 +276,18 @@ class Trace:
     def _shape(self, root: Tensor) -> tuple[Hashable, ...]:
         return root.dtype, root.stride() if root.dim() > 1 else (), tuple(map(self._number, root.shape))
 
-    def _number(self, value: int) -> Hashable:
-        return "n" if value == self.size and not isinstance(value, bool) else value
+    def _number(self, value: float) -> Hashable:
+        """`value`, or a letter where it is the number of records or its inverse."""
+        if isinstance(value, bool) or self.size < 2:
+            return value
+        return "n" if value == self.size else "1/n" if value == 1 / self.size else value
 
     def _program(self, node: Node) -> tuple[Hashable, ...]:
         said: list[Hashable] = [node.function, node.grad, node.autocast, node.others, node.ignores]
         for value in node.leaves:
             parts = (value.start, value.stop, value.step) if isinstance(value, slice) else (value,)
             for part in parts:
-                if isinstance(part, int):
+                if isinstance(part, int | float):
                     said.append(self._number(part))
                 elif not isinstance(part, Tensor):
                     said.append(part)

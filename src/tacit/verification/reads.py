@@ -19,6 +19,8 @@ from torch import Tensor
 
 _OWN = str(Path(__file__).parents[1])
 _TORCH = str(Path(torch.__file__).parent)
+# As it is here: in a loop `torch.arange` stands on a trace.
+_ARANGE = torch.arange
 # Methods that hand the values of a tensor, or its memory, to Python without an operation.
 HANDED_OUT = frozenset(
     (
@@ -145,7 +147,7 @@ def plain_form(value: Tensor) -> str:
     if bool((first == 0) | (first == 1)) and bool((value == first).all()):
         return "constant"
     counts = value.dim() > 0 and not value.is_complex()
-    return "counts" if counts and bool((value == torch.arange(value.shape[-1], device=value.device)).all()) else ""
+    return "counts" if counts and bool((value == _ARANGE(value.shape[-1], device=value.device)).all()) else ""
 
 
 def _is_held(value: Tensor, own: set[int]) -> bool:

@@ -440,8 +440,12 @@ class ReadMode(TorchFunctionMode):
         # The range check of classes whose number is given chooses nothing.
         mode.answering = before[0] or (name == "one_hot" and len(args) + len(kwargs or ()) > 1)
         mode.of_array = name in _OF_VALUES and any(hasattr(each, "__array__") for each in args)
+        kwargs = kwargs or {}
+        if name == "cdist" and kwargs.get("compute_mode", "").endswith("if_necessary"):
+            # The number of rows chooses between two ways to the same distances: one program whatever the batch.
+            kwargs = kwargs | {"compute_mode": "donot_use_mm_for_euclid_dist"}
         try:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         except MixesRecords:
             raise
         except Exception:
