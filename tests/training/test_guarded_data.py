@@ -32,6 +32,9 @@ class Items(Dataset):
         return N
 
 
+Pair = collections.namedtuple("Pair", "x y")
+
+
 def items(function, **columns):
     """A data set whose items are `function(self, i)`."""
     kind = type("Own", (Items,), {"__getitem__": function})
@@ -59,6 +62,7 @@ def from_file(self, i):
 
 RIGHT = {
     "tensor": lambda tmp: items(lambda self, i: self.x[i], x=X),
+    "named tuples": lambda tmp: items(lambda self, i: Pair(self.x[i], i), x=X),
     "two columns": lambda tmp: items(lambda self, i: (self.x[i], self.y[i]), x=X, y=list(range(N))),
     "dict of columns": lambda tmp: items(lambda self, i: self.data["x"][i], data={"x": X, "y": X[:, 0]}),
     "list of records": lambda tmp: items(lambda self, i: self.rows[i]["x"], rows=[{"x": row} for row in X]),

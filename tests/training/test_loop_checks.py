@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.distributions import Beta, Laplace
 from torch.nn import functional as F
 from torch.optim import SGD
 from torch.optim.swa_utils import AveragedModel
@@ -90,7 +91,23 @@ FRESH_DRAWS = {
     "a number": lambda p, a, b: ce(p.model(a * (0.9 + 0.1 * torch.rand(1).item())), b),
     "a shift": lambda p, a, b: ce(p.model(torch.roll(a, int(torch.randint(6, (1,))), 1)), b),
     "inputs": lambda p, a, b: ce(p.model(torch.randn(len(a), 6)), b),
+    "a beta law": lambda p, a, b: ce(p.model(a * Beta(0.4, 0.4).sample((len(a), 1))), b),
+    "a Laplace law": lambda p, a, b: ce(p.model(a + Laplace(0.0, 0.1).sample(a.shape)), b),
+    "a Cauchy law": lambda p, a, b: ce(p.model(a + 0.01 * torch.empty_like(a).cauchy_()), b),
+    "Gumbel": lambda p, a, b: ce(p.model(F.gumbel_softmax(a)), b),
+    "slopes": lambda p, a, b: ce(p.model(F.rrelu(a, training=True)), b),
 }
+
+
+def _against(gradient):
+    """A step against the gradient of the inputs."""
+
+    def losses(p, a, b):
+        moved = a.detach().clone().requires_grad_()
+        (found,) = torch.autograd.grad(ce(p.model.module(moved), b).sum(), moved)
+        return ce(p.model(a + 0.1 * gradient(found)), b)
+
+    return losses
 
 
 def _filled(p, a, b):
@@ -104,6 +121,7 @@ MIXING_DRAWS = {
     "targets in another order": lambda p, a, b: ce(p.model(a), b[torch.randperm(len(b))]),
     "scaled by the mean": lambda p, a, b: ce(p.model(a * torch.rand(len(a), 1) * a.mean()), b),
     "filled with rows": _filled,
+    "against a gradient over its norm": _against(lambda found: found / found.norm()),
 }
 
 CORRECT = {
@@ -125,6 +143,7 @@ CORRECT = {
     "through numpy": lambda p, a, b: ce(p.model(a * 1.0), b),
     "mean of tokens": lambda p, a, b: ce(p.model(a.view(-1, 2, 3).flatten(1)), b),
     "masked": lambda p, a, b: ce(p.model(a), b) * (b != 2),
+    "against a gradient": _against(torch.sign),
 }
 
 
@@ -202,6 +221,33 @@ def test_nothing_stands_on_a_trace_after_a_call_that_was_refused():
     with pytest.raises(MixesRecords):
         p.model(a)
     assert type(torch.ones(2)) is type(torch.rand(2)) is torch.Tensor
+
+
+def test_gradients_of_inputs_come_from_autograd_grad():
+    p = private()
+    a, b = next(iter(p.loader))
+    moved = a.clone().requires_grad_()
+    with pytest.raises(TrainingMisuse, match=r"torch\.autograd\.grad\(losses\.sum\(\), inputs\)"):
+        ce(p.model.module(moved), b).sum().backward(inputs=[moved])
+
+
+class Differentiates(Net):
+    """Outputs, and the gradient of their sum with respect to the inputs."""
+
+    def forward(self, x):
+        moved = x.detach().requires_grad_()
+        outputs = super().forward(moved)
+        return outputs, torch.autograd.grad(outputs.sum(), moved, create_graph=True)[0]
+
+
+def test_a_model_may_return_a_gradient_beside_its_outputs():
+    def penalised(p, a, b):
+        outputs, slope = p.model(a)
+        return ce(outputs, b) + (slope.norm(dim=1) - 1) ** 2
+
+    p = private(Differentiates())
+    epochs(p, penalised, 1)
+    assert p.ledger.standing is Standing.PROVEN
 
 
 def test_a_draw_into_memory_of_the_loop_is_drawn():

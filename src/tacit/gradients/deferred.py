@@ -114,7 +114,7 @@ class DeferredSum(ClippedSum):
             module, restore = copy_to_run(self.model)
             size = len(tensors(inputs)[0])
             try:
-                with NoDropout(), torch.random.fork_rng(_devices(inputs)), torch.no_grad():
+                with NoDropout(), torch.random.fork_rng(_devices(inputs)):
                     if size:
                         probe, _ = probe_records(self._sizes(), inputs, tensors(inputs)[0].new_zeros(size))
                         self._forms[key] = OutputForm.of(outputs_of(module, probe), len(tensors(probe)[0]))

@@ -40,8 +40,7 @@ def input_doubt(trace: Trace, value: TracedTensor, seen: SeenPrograms) -> str:
     """
 
     def made(again: _Again) -> Tensor:
-        with torch.no_grad():
-            found = again.value(value)
+        found = again.value(value).detach()
         again.check(found, _INPUT)
         return found
 

@@ -8,7 +8,7 @@ import io
 import operator
 import random
 import sys
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import PurePath
@@ -25,7 +25,11 @@ _DEPTH = 4
 Wanted = Callable[[str, object], bool]
 _ROOTS = ("torch", "numpy", "math", "builtins", "functools", "tacit", "scipy", "sklearn")
 _CONSTANTS = 64  # numbers in a tuple or list that is a size or a constant, not a column
-_ONE = (str, bytes, int, float, complex, bool, type(None), type, PurePath, torch.dtype, torch.device, torch.Generator)
+_FIELD = type(vars(namedtuple("_Pair", "first"))["first"])  # of a named tuple's class
+_ONE = (
+    *(str, bytes, int, float, complex, bool, type(None), type, PurePath, torch.dtype, torch.device, torch.Generator),
+    _FIELD,
+)
 _SMALL_BYTES = 512  # of an array whose values are compared too
 _CLOCKS = ("time", "datetime", "secrets", "uuid")  # modules whose functions answer otherwise at each call
 _MOST_ENTRIES = 4096  # of a container whose entries are compared from record to record; of larger ones the number is

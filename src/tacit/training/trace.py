@@ -33,7 +33,10 @@ READS = _SHAPED | {
     *("__repr__", "__format__", "__contains__", "data_ptr", "equal", "allclose", "is_nonzero", "__dlpack__"),
     *("untyped_storage", "storage", "__reduce_ex__"),
 }
-_DRAWS = ("rand", "normal", "bernoulli", "multinomial", "poisson", "uniform", "exponential", "dropout", "geometric")
+_DRAWS = (
+    *("rand", "normal", "bernoulli", "multinomial", "poisson", "uniform", "exponential", "dropout", "geometric"),
+    *("cauchy", "gamma", "dirichlet", "binomial", "gumbel", "rrelu", "fractional_max_pool"),
+)
 _ARITHMETIC = frozenset(("mul", "div", "pow", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__pow__"))
 _PASSIVE = frozenset(
     ("size", "dim", "numel", "__len__", "is_floating_point", "is_complex", "stride", "get_device", "is_contiguous")
@@ -298,6 +301,10 @@ _NOT_PRIVATE = (
     "backward must be called on losses of the private model's outputs; got a value of the batch that did not pass the "
     "private model. Compute outputs by private.model(inputs), not by a copy or private.model.module."
 )
+_TO_INPUTS = (
+    "backward with inputs= must be torch.autograd.grad(losses.sum(), inputs) in a private loop, which gives the "
+    "gradients of inputs and writes none."
+)
 
 
 class TracedTensor(Tensor):
@@ -318,6 +325,8 @@ class TracedTensor(Tensor):
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Raise `TrainingMisuse`: gradients of records flow through the private model alone."""
+        if kwargs.get("inputs") is not None:
+            raise TrainingMisuse(_TO_INPUTS)
         leaf = next(iter(leaves_of([self])), None)
         raise TrainingMisuse(self.trace.refusal + (f" It trains {network_of(leaf)}." if leaf is not None else ""))
 
@@ -481,7 +490,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     """A copy of nested lists, tuples and dicts with `change` applied to every leaf."""
     if isinstance(value, dict):
         return {key: mapped(item, change) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
         items = [mapped(item, change) for item in value]
         return items if isinstance(value, list) else tuple(items)
     return change(value)
