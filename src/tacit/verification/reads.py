@@ -86,13 +86,18 @@ def answer_to(frame: FrameType | None = None) -> Answer | None:
     for _ in range(8):
         if frame is None:
             return None
-        for answer in ANSWERED:
-            if answer.package in frame.f_code.co_filename and answer.function in ("", frame.f_code.co_name):
-                return answer
-        if not _inside(frame.f_code.co_filename):
-            return None
+        answer, inside = _answer_of(frame.f_code.co_filename, frame.f_code.co_name)
+        if answer is not None or not inside:
+            return answer
         frame = frame.f_back
     return None
+
+
+@lru_cache(4096)
+def _answer_of(file: str, function: str) -> tuple[Answer | None, bool]:
+    """The answer to a read by `function` of `file`, and whether that lies in a library."""
+    answers = (each for each in ANSWERED if each.package in file and each.function in ("", function))
+    return next(answers, None), _inside(file)
 
 
 def is_own(frame: FrameType | None) -> bool:
