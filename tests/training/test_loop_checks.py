@@ -25,6 +25,7 @@ from tests.training.cases import flat
 from tests.training.wrong_loops import Records, records
 
 X, Y = records(60)
+TABLE = TensorDataset(X, Y)
 WEIGHTS = torch.tensor([1.0, 2.0, 0.5])
 MEAN = torch.linspace(-0.1, 0.1, 6)
 
@@ -398,6 +399,18 @@ def _right(p, rows):
         return (p.model(rows).argmax(1) == 0).float().mean().item()
 
 
+def _by_loader(data):
+    """Right answers on a loader of one's own."""
+
+    def evaluate(p):
+        p.model.eval()
+        right = [_right(p, rows) for rows, *_ in DataLoader(data, batch_size=20)]
+        p.model.train()
+        return sum(right) / len(right)
+
+    return evaluate
+
+
 def _declared(p):
     with p.unreleased("watched by hand"):
         return _right(p, X)
@@ -412,8 +425,16 @@ def _declared(p):
         (lambda p: _right(p, X[50:]), TensorDataset(X[:50], Y[:50]), Standing.PROVEN),
         (lambda p: _right(p, X[50:]), Subset(TensorDataset(X, Y), range(50)), Standing.PROVEN),
         (_declared, TensorDataset(X, Y), Standing.PROVEN),
+        (_by_loader(TABLE), TABLE, Standing.CONDITIONAL),
+        (_by_loader(TensorDataset(X, Y)), TensorDataset(X, Y), Standing.CONDITIONAL),
+        (_by_loader(Subset(TABLE, range(40, 60))), Subset(TABLE, range(50)), Standing.CONDITIONAL),
+        (_by_loader(Subset(TABLE, range(50, 60))), Subset(TABLE, range(50)), Standing.PROVEN),
+        (_by_loader(TensorDataset(HELD_OUT)), TABLE, Standing.PROVEN),
     ],
-    ids=["all", "a slice", "held out", "behind", "outside of a subset", "declared"],
+    ids=[
+        *("all", "a slice", "held out", "behind", "outside of a subset", "declared", "own loader", "own copy"),
+        *("shared part", "another part", "held out by loader"),
+    ],
 )
 def test_passes_over_training_data_between_steps_are_noticed(evaluate, data, standing):
     """A rate, a stop or a choice may follow what they give; after the last step they steer nothing."""

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
 import warnings
-import weakref
-from collections.abc import Callable, Hashable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from typing import Any
 
 import numpy as np
@@ -18,14 +15,12 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     SequentialSampler,
-    Subset,
     TensorDataset,
     default_collate,
 )
 
 from tacit import check
-from tacit.accounting import How, Ledger
-from tacit.budget.shared_ledger import tell_of_other_runs
+from tacit.accounting import How
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.gradients.module_state import with_leaves
 from tacit.sampling import Batch, PoissonSampler, Sampling
@@ -37,8 +32,6 @@ from tacit.training.guarded_data import MADE_OF_OWN, GuardedData
 from tacit.training.ranks import check_processes
 from tacit.training.streams import DECLARED, AheadSampler, StreamedRecords
 
-_PROCESS_KEY = os.urandom(16)  # hashes of records are compared in this process only
-_ROWS = 1024  # evenly spaced rows that are hashed: as good as all of them to recognise a table, and quick
 Transform = Callable[[Any, torch.Generator], Any]
 """`transform(record, generator)` makes another record of one record of the data set."""
 
@@ -65,45 +58,6 @@ def records_of(loader: object) -> int:
             stacklevel=5,
         )
     return check.count("number of records of loader", len(loader.dataset))
-
-
-def tell_of_other_loaders(dataset: Any, ledger: Ledger) -> None:
-    """Say so where another run of this process read records of the same data set with a ledger of its own."""
-    part = None
-    while isinstance(dataset, Subset):
-        inner = [int(index) for index in dataset.indices]
-        part = frozenset(inner if part is None else (inner[index] for index in part))
-        dataset = dataset.dataset
-    tell_of_other_runs(_identity(dataset), ledger, part)
-
-
-def _identity(dataset: Any) -> Hashable:
-    """What stands for the records: a keyed hash of some rows of tensors, else the data set itself while it lives."""
-    if not isinstance(dataset, TensorDataset):
-        try:
-            return _Living(dataset)
-        except TypeError:
-            # A list cannot be referred to weakly, and the same one cannot be told from another that took its place.
-            return object()
-    digest = hashlib.blake2b(key=_PROCESS_KEY, digest_size=16)
-    for tensor in dataset.tensors:
-        rows = tensor[:: max(1, len(tensor) // _ROWS)].detach().cpu().contiguous()
-        digest.update(repr((tuple(tensor.shape), tensor.dtype)).encode() + rows.view(torch.uint8).numpy().tobytes())
-    return digest.digest()
-
-
-class _Living:
-    """An object by its identity, while it lives, whatever it takes for equal."""
-
-    def __init__(self, value: object):
-        self._reference, self._id = weakref.ref(value), id(value)
-
-    def __hash__(self) -> int:
-        return self._id
-
-    def __eq__(self, other: object) -> bool:
-        mine = self._reference()
-        return isinstance(other, _Living) and mine is not None and mine is other._reference()
 
 
 def batches_in_a_pass(sampling: Sampling, records: int, sample_rate: float) -> int:

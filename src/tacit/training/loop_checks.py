@@ -30,6 +30,7 @@ from tacit.training.captured import Memory, data_leaves
 from tacit.training.cotangents import Reductions
 from tacit.training.numbers_by_size import BY_SIZE, Followed, FollowedSettings
 from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
+from tacit.training.other_loaders import OtherLoaders
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
 from tacit.training.ranks import note_processes
@@ -72,7 +73,7 @@ class LoopChecks:
         leaves = list(data_leaves(records))
         # Of a subset the other rows may well be held out.
         self._records = [] if any(isinstance(each, Subset) for each in leaves) else [Memory(each) for each in leaves]
-        self._evaluated = ""
+        self._evaluated, self._others = "", OtherLoaders(records)
         self.guard = StateGuard(model.model, run.whole)
         self._programs = ProgramGuard(model.probe, self.guard)
         self.reads = Reads(told=self._tell_read)
@@ -148,6 +149,7 @@ class LoopChecks:
         """Numbers read inside neither leave this computer nor steer the run."""
         with allowed(self.reads, check.text("name", name)):
             yield
+        self._others.line = ""
         self.facts.declare("released", f"{name}: not released")
 
     def skipped(self) -> None:
@@ -176,7 +178,9 @@ class LoopChecks:
 
     def evaluated(self, inputs: Any) -> None:
         """Remember the line of a pass without gradients over records of the data set: steps may follow its numbers."""
-        if not self.reads.allowed and any(own.overlaps(each) for own in self._records for each in data_leaves(inputs)):
+        if self.reads.allowed:
+            return
+        if self._others.line or any(own.overlaps(each) for own in self._records for each in data_leaves(inputs)):
             self._evaluated = user_line()
 
     def after_forward(self, inputs: Inputs) -> None:
@@ -311,7 +315,7 @@ class LoopChecks:
         if self._evaluated:
             says = "calls the model on training data between steps: measure on held-out data"
             self.facts.missing("numbers_read", f'{self._evaluated} {says}, or write "with private.unreleased(name)"')
-            self._evaluated = ""
+        self._evaluated = self._others.line = ""
         if setting := self._rates.follow_settings(size):
             self.facts.missing("numbers_read", f"{setting} {BY_SIZE}")
         self.check_settings(

@@ -20,8 +20,9 @@ from tacit.gradients import examine
 from tacit.noise import Stream
 from tacit.training.batch_session import BatchSession
 from tacit.training.execution_record import plan_in_words
-from tacit.training.loader import PrivateLoader, Transform, records_of, tell_of_other_loaders
+from tacit.training.loader import PrivateLoader, Transform, records_of
 from tacit.training.loop_checks import LoopChecks
+from tacit.training.other_loaders import tell_of_other_loaders
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.private_step import check_optimizer
 from tacit.training.ranks import Ranks, check_processes, replica_of

@@ -1,0 +1,99 @@
+"""Other loaders over the records of a private run: those of other runs, and those that measure between its steps."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Hashable
+from typing import Any
+from weakref import WeakSet, ref
+
+import torch
+from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
+
+from tacit.accounting import Ledger
+from tacit.budget.shared_ledger import tell_of_other_runs
+from tacit.verification.reads import user_line
+
+_PROCESS_KEY = os.urandom(16)  # hashes of records are compared in this process only
+_ROWS = 1024  # evenly spaced rows that are hashed: as good as all of them to recognise a table, and quick
+_ITERATE = DataLoader.__iter__
+
+Records = tuple[Hashable, frozenset[int] | None]
+"""What stands for a data set, and the numbers of the records that are meant; None for all."""
+
+
+def tell_of_other_loaders(dataset: Any, ledger: Ledger) -> None:
+    """Say so where another run of this process read records of the same data set with a ledger of its own."""
+    identity, part = _records(dataset)
+    tell_of_other_runs(identity, ledger, part)
+
+
+class OtherLoaders:
+    """Notices that a loader of the user's own goes over records of `dataset`, by the data set and the numbers.
+
+    Attributes:
+        line: of the user's, at which the last one began; empty where none did.
+    """
+
+    def __init__(self, dataset: Any):
+        self._whole, self._part = _records(dataset)
+        self.line = ""
+        _WATCHING.add(self)
+        if DataLoader.__iter__ is _ITERATE:
+            DataLoader.__iter__ = _noticed
+
+    def begun(self, dataset: Any) -> None:
+        """Note the line if `dataset` shares a record."""
+        for part in dataset.datasets if isinstance(dataset, ConcatDataset) else (dataset,):
+            identity, numbers = _records(part)
+            apart = numbers is not None and self._part is not None and self._part.isdisjoint(numbers)
+            if identity == self._whole and not apart:
+                self.line = user_line()
+
+
+_WATCHING = WeakSet[OtherLoaders]()
+
+
+def _noticed(self: DataLoader[Any]) -> Any:
+    for each in list(_WATCHING):
+        each.begun(self.dataset)
+    return _ITERATE(self)
+
+
+def _records(dataset: Any) -> Records:
+    part = None
+    while isinstance(dataset, Subset):
+        inner = [int(index) for index in dataset.indices]
+        part = frozenset(inner if part is None else (inner[index] for index in part))
+        dataset = dataset.dataset
+    return _identity(dataset), part
+
+
+def _identity(dataset: Any) -> Hashable:
+    """What stands for the records: a keyed hash of some rows of tensors, else the data set itself while it lives."""
+    if not isinstance(dataset, TensorDataset):
+        try:
+            return _Living(dataset)
+        except TypeError:
+            # A list cannot be referred to weakly, and the same one cannot be told from another that took its place.
+            return object()
+    digest = hashlib.blake2b(key=_PROCESS_KEY, digest_size=16)
+    for tensor in dataset.tensors:
+        rows = tensor[:: max(1, len(tensor) // _ROWS)].detach().cpu().contiguous()
+        digest.update(repr((tuple(tensor.shape), tensor.dtype)).encode() + rows.view(torch.uint8).numpy().tobytes())
+    return digest.digest()
+
+
+class _Living:
+    """An object by its identity, while it lives, whatever it takes for equal."""
+
+    def __init__(self, value: object):
+        self._reference, self._id = ref(value), id(value)
+
+    def __hash__(self) -> int:
+        return self._id
+
+    def __eq__(self, other: object) -> bool:
+        mine = self._reference()
+        return isinstance(other, _Living) and mine is not None and mine is other._reference()
