@@ -87,7 +87,7 @@ def recommend(
     gradient against their noise. The passes over the data are a sixth of it, from 10 to 40; batches are an eighth of
     the records and at most 4,096; the learning rate is in units of the clip and falls with mu below .7.
 
-    Fitted on the settings of `docs/accuracy.md` for linear models on scattering of MNIST and on hashed words of IMDb,
+    Fitted on settings of prototypes for linear models on scattering of MNIST and on hashed words of IMDb,
     each at epsilon 1, 3 and 8, which were looked at with test data; of these it gives the batch, steps and learning
     rate within a factor of 2. The learning rate of networks is the best of .1, .2, ..., 1.6 over the clip for a hidden
     layer of 32 on the digits of scikit-learn at epsilon 1 and 3 (.8 was better at 8), twice the one of De et al. on
