@@ -19,14 +19,11 @@ _PROCESS_KEY = os.urandom(16)  # hashes of records are compared in this process 
 _ROWS = 1024  # evenly spaced rows that are hashed: as good as all of them to recognise a table, and quick
 _ITERATE = DataLoader.__iter__
 
-Records = tuple[Hashable, frozenset[int] | None]
-"""What stands for a data set, and the numbers of the records that are meant; None for all."""
-
 
 def tell_of_other_loaders(dataset: Any, ledger: Ledger) -> None:
     """Say so where another run of this process read records of the same data set with a ledger of its own."""
-    identity, part = _records(dataset)
-    tell_of_other_runs(identity, ledger, part)
+    whole, part = _records(dataset)
+    tell_of_other_runs(_identity(whole), ledger, part)
 
 
 class OtherLoaders:
@@ -46,9 +43,9 @@ class OtherLoaders:
     def begun(self, dataset: Any) -> None:
         """Note the line if `dataset` shares a record."""
         for part in dataset.datasets if isinstance(dataset, ConcatDataset) else (dataset,):
-            identity, numbers = _records(part)
+            whole, numbers = _records(part)
             apart = numbers is not None and self._part is not None and self._part.isdisjoint(numbers)
-            if identity == self._whole and not apart:
+            if not apart and _is_same(whole, self._whole):
                 self.line = user_line()
 
 
@@ -61,13 +58,22 @@ def _noticed(self: DataLoader[Any]) -> Any:
     return _ITERATE(self)
 
 
-def _records(dataset: Any) -> Records:
+def _records(dataset: Any) -> tuple[Any, frozenset[int] | None]:
+    """The data set behind its subsets, and the numbers of the records that are meant; None for all."""
     part = None
     while isinstance(dataset, Subset):
         inner = [int(index) for index in dataset.indices]
         part = frozenset(inner if part is None else (inner[index] for index in part))
         dataset = dataset.dataset
-    return _identity(dataset), part
+    return dataset, part
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two data sets hold the same records; tables of other shapes are not looked at."""
+    if one is other or not (isinstance(one, TensorDataset) and isinstance(other, TensorDataset)):
+        return one is other
+    shapes = ([each.shape for each in table.tensors] for table in (one, other))
+    return next(shapes) == next(shapes) and _identity(one) == _identity(other)
 
 
 def _identity(dataset: Any) -> Hashable:
