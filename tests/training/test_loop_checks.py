@@ -215,6 +215,24 @@ def test_the_number_of_records_itself_is_found_in_the_second_batch(number):
     assert "follows the number of records drawn" in p.facts["numbers_read"].says
 
 
+@pytest.mark.parametrize(
+    "weights", [lambda b: torch.full((len(b),), WEIGHTS[0]), lambda b: torch.full((len(b),), fill_value=WEIGHTS[0])]
+)
+def test_a_rule_that_reads_a_tensor_of_ones_own_is_of_unknown_origin(weights):
+    p = private()
+    epochs(p, lambda p, a, b: ce(p.model(a), b) * (1 + weights(b)), 1)
+    assert p.ledger.standing is Standing.CONDITIONAL
+
+
+def test_factors_are_no_size_of_small_batches():
+    torch.manual_seed(0)
+    model = Net()
+    loader = DataLoader(TABLE, batch_size=2)
+    p = make_private(model, SGD(model.parameters(), lr=0.1), loader, clip_norm=1.0, noise_multiplier=1.0, steps=60)
+    epochs(p, lambda p, a, b: ce(p.model(a), b) * 1.0 * 0.5 * 2.0, 2)
+    assert p.ledger.standing is Standing.PROVEN
+
+
 def test_nothing_stands_on_a_trace_after_a_call_that_was_refused():
     p = private(WRONG["mean of the batch"]())
     held = iter(p.loader)

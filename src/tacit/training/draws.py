@@ -10,6 +10,7 @@ from typing import Any
 from weakref import ref
 
 import torch
+from torch import Tensor
 
 from tacit.training.trace import Trace, TracedTensor, wrapped
 from tacit.verification.calls import flat
@@ -57,15 +58,18 @@ class DrawsOnTrace:
         given = [kwargs.get(name) for name in ("out", "generator", "requires_grad")]
         other = any(value is not None and value is not False for value in given)
         traced = any(isinstance(value, TracedTensor) for value in flat((args, kwargs)))
-        if trace is None or other or traced or get_ident() != self._thread or not _is_known(original, args):
+        if trace is None or other or traced or get_ident() != self._thread or not _is_known(original, args, kwargs):
             return original(*args, **kwargs)
         place = trace.append(original, args, kwargs, writing=False)
         return wrapped(original(*args, **kwargs), trace, place, TracedTensor)
 
 
-def _is_known(original: Callable[..., Any], args: Any) -> bool:
+def _is_known(original: Callable[..., Any], args: Any, kwargs: Any) -> bool:
     """Whether a tensor is drawn, filled by rule, or made of a few numbers."""
-    if original is not _ORIGINAL["tensor"]:
+    name = original.__name__
+    if name in _FILLED:
+        return not any(isinstance(each, Tensor) for each in flat((args, kwargs)))
+    if name != "tensor":
         return True
     numbers = flat(args)
     return 0 < len(numbers) <= _CONSTANTS and all(type(each) in (bool, int, float) for each in numbers)

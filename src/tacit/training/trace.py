@@ -35,7 +35,7 @@ READS = _SHAPED | {
 }
 _DRAWS = (
     *("rand", "normal", "bernoulli", "multinomial", "poisson", "uniform", "exponential", "dropout", "geometric"),
-    *("cauchy", "gamma", "dirichlet", "binomial", "gumbel", "rrelu", "fractional_max_pool"),
+    *("cauchy", "standard_gamma", "dirichlet", "binomial", "gumbel", "rrelu", "fractional_max_pool"),
 )
 _ARITHMETIC = frozenset(("mul", "div", "pow", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__pow__"))
 _PASSIVE = frozenset(
@@ -281,9 +281,9 @@ class Trace:
 
     def _number(self, value: float) -> Hashable:
         """`value`, or a letter where it is the number of records or its inverse."""
-        if isinstance(value, bool) or self.size < 2:
-            return value
-        return "n" if value == self.size else "1/n" if value == 1 / self.size else value
+        if isinstance(value, bool) or (isinstance(value, float) and self.size < 2):
+            return value  # A factor of 1.0 or 0.0 is none of one record or of none.
+        return "n" if value == self.size else "1/n" if isinstance(value, float) and value == 1 / self.size else value
 
     def _program(self, node: Node) -> tuple[Hashable, ...]:
         said: list[Hashable] = [node.function, node.grad, node.autocast, node.others, node.ignores]
