@@ -66,7 +66,7 @@ def _words() -> tuple[dict[str, float], ...]:
 
 
 KINDS = (Kind(("kmnist", "cifar100"), 60_000, _images()), Kind(("imdb",), 25_000, _words()))
-FEATURES = {"kmnist": "scattering", "cifar100": "scattering+patches"}
+FEATURES = {"kmnist": "scattering", "cifar100": "mirrored_scattering+patches"}
 TRAINED = {"kmnist": 8000, "cifar100": 15_000, "imdb": 20_000}
 COARSE = (
     "4 1 14 8 0 6 7 7 18 3 3 14 9 18 7 11 3 9 7 11 6 11 5 10 7 6 13 15 3 15 0 11 1 10 "

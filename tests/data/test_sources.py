@@ -1,14 +1,16 @@
 """What is particular to one data set: its encoding, its split, and an accuracy known from elsewhere."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 from tacit import data
-from tacit.data.published import facts_of
+from tacit.data import published
 from tacit.errors import MissingData
 
-ADULT = facts_of("adult")
+ADULT = published.facts_of("adult")
 pytestmark = [
     pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -75,6 +77,19 @@ def test_kmnist_refuses_one_training_file_without_the_other(original_files, tmp_
 
 def test_kmnist_rows_follow_the_files(tmp_path):
     assert data.describe("kmnist", data_dir=tmp_path)["rows"] == {"train": 8000, "test": 2000}
+
+
+def test_binary_files_of_cifar(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).integers(0, 10, (6, 2, 3073), dtype=np.uint8)
+    (tmp_path / "cifar-10-batches-bin").mkdir()
+    for path, part in zip(published.facts_of("cifar10")["files"], rows, strict=True):
+        (tmp_path / path).write_bytes(part.tobytes())
+        known = {"sha256": hashlib.sha256(part.tobytes()).hexdigest(), "size": part.size}
+        monkeypatch.setitem(published._TABLE["files"], path, known)
+    found = published._source("cifar10").read(tmp_path)
+    assert (found.x_train.shape, found.x_test.shape) == ((10, 3, 32, 32), (2, 3, 32, 32))
+    assert found.y_train.tolist() == rows[:5, :, 0].ravel().tolist()
+    np.testing.assert_allclose(found.x_test.reshape(2, -1), rows[5, :, 1:] / 255, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,27 @@ def test_a_pipeline_on_public_features_stays_proven():
     assert model[-1].guarantee_.standing is Standing.PROVEN
 
 
+def test_fewer_drawings_than_features_are_whitened_alike():
+    """The covariance of what 40 drawings give after whitening by 12 dimensions is that of its formula."""
+    features = SyntheticWhitening(Scattering2d((1, 8, 8), 4), dimensions=12, images=40, floor=1e-3)
+    features.prepare()
+    rows = features.features.of(drawings(40, (1, 8, 8), 0)).astype(np.float64)
+    assert rows.shape[1] > 40
+    rows -= rows.mean(axis=0)
+    values = np.linalg.eigvalsh(rows.T @ rows / 40)[::-1][:12]
+    found = rows @ features.matrix.numpy().T.astype(np.float64)
+    np.testing.assert_allclose(found.T @ found / 40, np.diag(values / (values + 1e-3 * values[0])), atol=1e-4)
+
+
+def test_scattering_of_a_mirror_image_may_have_the_features_of_the_image():
+    images = torch.rand(3, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    apart, features = Scattering2d((3, 12, 12), 4), Scattering2d((3, 12, 12), 4, mirror=True)
+    torch.testing.assert_close(features(images), features(images.flip(3)))
+    torch.testing.assert_close(features(images), (apart(images) + apart(images.flip(3))) / 2)
+    assert features.key() != apart.key()
+    assert "mirror" in features.sentence
+
+
 def test_patches_of_a_mirror_image_have_the_features_of_the_image():
     images = drawings(3, (1, 12, 12), seed=1)
     features = PatchDictionary((1, 12, 12), 8)

@@ -25,9 +25,10 @@ from tacit.training import AverageModel, fit
 def small_images(tmp_path, monkeypatch):
     """A registered data set of 300 drawings with few features, and a cache of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(run_features, "_DIMENSIONS", dict.fromkeys(run_features._DIMENSIONS, 20))
-    monkeypatch.setattr(run_features, "_DRAWINGS", dict.fromkeys(run_features._DRAWINGS, (60, 1e-3)))
-    monkeypatch.setattr(run_features, "_COLOUR_DIMENSIONS", 20)
+    for name in ("_DIMENSIONS", "_COLOUR_DIMENSIONS"):
+        monkeypatch.setattr(run_features, name, dict.fromkeys(("scattering", "patches"), 20))
+    for name in ("_DRAWINGS", "_COLOUR_DRAWINGS"):
+        monkeypatch.setattr(run_features, name, dict.fromkeys(("scattering", "patches"), (60, 1e-3)))
     monkeypatch.setattr(run_features, "_PATCHES", 8)
     monkeypatch.setattr(run_features, "_COLOUR_PATCHES", 8)
     monkeypatch.setattr(patches, "_DRAWINGS", 400)
@@ -173,7 +174,7 @@ def folder(tmp_path):
 
 def test_a_folder_of_images_is_trained_on(tmp_path, folder):
     config = recipe_config(str(folder), {"epsilon": 8.0, "image_size": 8, "test_records": "public"})
-    assert (config.batch_size, config.features, config.image_channels) == (24, "scattering+patches", 3)
+    assert (config.batch_size, config.features, config.image_channels) == (24, "mirrored_scattering+patches", 3)
     found = train(config, out=tmp_path / "run")
     assert found.card.metrics["test"] > 0.8
     private = recipe_config(str(folder), {"epsilon": 8.0, "image_size": 8, "image_channels": 1})
@@ -212,6 +213,37 @@ def test_train_and_test_folders_are_the_parts(tmp_path, folder):
     (root / "test" / "left").mkdir()
     with pytest.raises(InvalidInput, match="the same classes as DIR/train"):
         image_folder(root)
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "classes"),
+    [(("data_batch_1.bin", "data_batch_2.bin", "test_batch.bin"), 1, 10), (("train.bin", "test.bin"), 2, 100)],
+)
+def test_the_binary_form_of_cifar_is_read(tmp_path, names, labels, classes):
+    rng = np.random.default_rng(0)
+    pixels = {name: rng.integers(0, 256, (12, 3, 32, 32), dtype=np.uint8) for name in names}
+    for name, rows in pixels.items():
+        label = np.tile(np.arange(12, dtype=np.uint8)[:, None] % 10, labels)
+        (tmp_path / name).write_bytes(np.concatenate([label, rows.reshape(12, -1)], axis=1).tobytes())
+    data = image_folder(tmp_path)
+    assert images_in(tmp_path) == len(data.x_train) == 12 * (len(names) - 1)
+    assert data.classes == tuple(str(each) for each in range(classes))
+    assert data.y_test.tolist() == [each % 10 for each in range(12)]
+    np.testing.assert_allclose(data.x_test, pixels[names[-1]] / 255, atol=1e-6)
+    assert image_folder(tmp_path, size=16, channels=1).x_train.shape[1:] == (1, 16, 16)
+    meta = "batches.meta.txt" if classes == 10 else "fine_label_names.txt"
+    (tmp_path / meta).write_text("\n".join(f"kind_{each}" for each in range(classes)) + "\n\n")
+    assert image_folder(tmp_path).classes[3] == "kind_3"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"", "records of 3073"), (bytes(3072), "records"), (b"\x0a" + bytes(3072), "below 10")]
+)
+def test_faults_of_binary_files_are_sentences(tmp_path, content, said):
+    (tmp_path / "data_batch_1.bin").write_bytes(bytes(3073))
+    (tmp_path / "test_batch.bin").write_bytes(content)
+    with pytest.raises(InvalidInput, match=said):
+        image_folder(tmp_path)
 
 
 def test_folders_with_hostile_features_are_refused(tmp_path):

@@ -1,21 +1,31 @@
-"""`image_folder`: a folder of images by class as a data set, every image brought to one size by a public rule."""
+"""`image_folder`: a folder of images by class as a data set, every image brought to one size by a public rule.
+
+`cifar_binary`: images and labels of the binary form in which CIFAR-10 and CIFAR-100 are published.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tacit import check
 from tacit.data.dataset import Dataset, from_arrays
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 PARTS = {"train", "test"}
 
 
 def image_folder(path: str | os.PathLike[str], *, size: int = 32, channels: int = 3) -> Dataset:
     """The images in the folders of `path`, one folder a class; or in those of its folders train and test.
+
+    Or the records of `path`'s data_batch_*.bin and test_batch.bin (CIFAR-10), train.bin and test.bin (CIFAR-100).
 
     Every image becomes `size` x `size` pixels by means over areas, in colour or gray, with values in [0, 1]. Names of
     the folders are the classes and public; hidden files are left out. Without train and test a fifth is held out.
@@ -33,6 +43,12 @@ def image_folder(path: str | os.PathLike[str], *, size: int = 32, channels: int 
     check.count("image_size", size, minimum=8, maximum=64)
     if channels not in (1, 3):
         raise check.fail("image_channels", "3 for colour or 1 for gray", channels)
+    notes = (f"preprocessing: {size} x {size} pixels by means over areas, {'colour' if channels == 3 else 'gray'}",)
+    name = root.resolve().name
+    if binary := _binary(root):
+        (x, y), (x_test, y_test) = (binary.part(files, size, channels) for files in (binary.train, binary.test))
+        test = {"x_test": x_test, "y_test": y_test, "classes": binary.classes()}
+        return from_arrays(x, y_train=y, bounds=(0, 1), name=name, notes=notes, **test)
     split = {each.name for each in _folders(root)} == PARTS
     roots = [root / "train", root / "test"] if split else [root]
     classes = [each.name for each in _folders(roots[0])]
@@ -43,10 +59,7 @@ def image_folder(path: str | os.PathLike[str], *, size: int = 32, channels: int 
         raise check.fail("DIR/test", f"a folder of the same classes as DIR/train, {classes[:10]}", "others")
     parts = [_read(each, classes, size, channels) for each in roots]
     test = {"x_test": parts[1][0], "y_test": parts[1][1]} if split else {}
-    notes = (f"preprocessing: {size} x {size} pixels by means over areas, {'colour' if channels == 3 else 'gray'}",)
-    return from_arrays(
-        parts[0][0], y_train=parts[0][1], classes=classes, bounds=(0, 1), name=root.resolve().name, notes=notes, **test
-    )
+    return from_arrays(parts[0][0], y_train=parts[0][1], classes=classes, bounds=(0, 1), name=name, notes=notes, **test)
 
 
 def images_in(path: str | os.PathLike[str]) -> int:
@@ -56,6 +69,8 @@ def images_in(path: str | os.PathLike[str]) -> int:
         path: of the folder.
     """
     root = Path(path)
+    if binary := _binary(root):
+        return sum(file.stat().st_size // binary.bytes for file in binary.train)
     split = {each.name for each in _folders(root)} == PARTS
     count = sum(len(_files(each)) for each in _folders(root / "train" if split else root))
     return count if split else count - max(round(0.2 * count), 1)
@@ -88,9 +103,83 @@ def _images(folder: Path, size: int, channels: int) -> Iterator[np.ndarray]:
     for place, file in enumerate(_files(folder), start=1):
         try:
             with Image.open(file) as opened:
-                image = opened.convert("RGB" if channels == 3 else "L").resize((size, size), Image.Resampling.BOX)
+                found = _pixels(opened, size, channels)
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
             told = file.name if check.values_shown() else f"file {place} of class {folder.name!r} by name"
             raise check.fail("every file", "an image that can be read", told, "Remove or mend it.") from None
-        array = np.asarray(image, dtype=np.float32) / np.float32(255)
-        yield array.reshape(size, size, channels).transpose(2, 0, 1)
+        yield found
+
+
+def _pixels(opened: Image, size: int, channels: int) -> np.ndarray:
+    """(channels, size, size) in [0, 1]."""
+    from PIL.Image import Resampling
+
+    image = opened.convert("RGB" if channels == 3 else "L").resize((size, size), Resampling.BOX)
+    return (np.asarray(image, dtype=np.float32) / np.float32(255)).reshape(size, size, channels).transpose(2, 0, 1)
+
+
+CIFAR_SIDE = 32
+_FORMS = (
+    ("data_batch_*.bin", "test_batch.bin", 1, 10, "batches.meta.txt"),
+    ("train.bin", "test.bin", 2, 100, "fine_label_names.txt"),
+)
+
+
+@dataclass(frozen=True)
+class _Binary:
+    """CIFAR in its binary form: files of the parts, bytes of labels, number of classes, file of their names."""
+
+    train: list[Path]
+    test: list[Path]
+    labels: int
+    count: int
+    names: Path
+
+    @property
+    def bytes(self) -> int:
+        """Of one record."""
+        return self.labels + 3 * CIFAR_SIDE**2
+
+    def part(self, files: list[Path], size: int, channels: int) -> tuple[np.ndarray, np.ndarray]:
+        """Images (n, channels, size, size) in [0, 1] and labels of the files of a part."""
+        from PIL import Image
+
+        read = [cifar_binary(file.read_bytes(), self.labels, self.count) for file in files]
+        rows = np.concatenate([images for images, _ in read]).transpose(0, 2, 3, 1)
+        x = np.stack([_pixels(Image.fromarray(row), size, channels) for row in rows])
+        return x, np.concatenate([labels for _, labels in read])
+
+    def classes(self) -> list[str]:
+        """As the file of names has them; numbers where there is none or it has others than so many."""
+        text = self.names.read_bytes()[:10_000].decode("ascii", "replace") if self.names.is_file() else ""
+        found = text.split()
+        return found if len(set(found)) == len(found) == self.count else [str(each) for each in range(self.count)]
+
+
+def _binary(root: Path) -> _Binary | None:
+    for *patterns, labels, count, names in _FORMS:
+        train, test = (sorted(file for file in root.glob(pattern) if file.is_file()) for pattern in patterns)
+        if train and test:
+            return _Binary(train, test, labels, count, root / names)
+    return None
+
+
+def cifar_binary(content: bytes, labels: int = 1, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Images, uint8 (n, 3, 32, 32), and labels, int64 (n,): records of the label and 3,072 pixels, red, green, blue.
+
+    Args:
+        content: of a file.
+        labels: bytes of labels before the pixels, the last of which counts; 2 in CIFAR-100.
+        classes: number of labels.
+
+    Raises:
+        InvalidInput: it ends within a record, is empty, or has other labels.
+    """
+    width = labels + 3 * CIFAR_SIDE**2
+    if not content or len(content) % width:
+        raise check.fail("every .bin file", f"records of {width} bytes", f"{len(content)} bytes")
+    rows = np.frombuffer(content, np.uint8).reshape(-1, width)
+    y = rows[:, labels - 1].astype(np.int64)
+    if y.max() >= classes:
+        raise check.fail("every .bin file", f"labels below {classes}", "others among them")
+    return rows[:, labels:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE), y

@@ -23,6 +23,7 @@ import numpy as np
 from tacit import check
 from tacit.data.dataset import Dataset, from_arrays
 from tacit.data.files import File
+from tacit.data.image_folder import cifar_binary
 from tacit.data.labels import numbers
 from tacit.data.schema import CATEGORY, NUMBER, Column, Schema
 from tacit.data.words import read_reviews
@@ -273,6 +274,15 @@ def _idx(facts: Facts, contents: Contents) -> dict[str, Any]:
     return {**_parts(x[:cut], y[:cut], x[cut:], y[cut:]), "name": f"{facts['name']}_test", "split": split}
 
 
+def _cifar(_: Facts, contents: Contents) -> dict[str, Any]:
+    """Images and labels in the binary form of CIFAR-10, the test images in the last file."""
+    parts = [cifar_binary(content) for content in contents]
+    x, y = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+    cut = len(x) - len(parts[-1][0])
+    x = x.astype(np.float32) / np.float32(255)
+    return _parts(x[:cut], y[:cut], x[cut:], y[cut:])
+
+
 def _idx_array(raw: bytes) -> np.ndarray:
     """The uint8 array behind a big-endian header, whose fourth byte is the number of dimensions."""
     dimensions = raw[3]
@@ -317,6 +327,7 @@ def _ratings(facts: Facts, contents: Contents) -> dict[str, Any]:
 
 _READERS: dict[str, Callable[[Facts, Contents], dict[str, Any]]] = {
     "bundled": _bundled,
+    "cifar": _cifar,
     "clusters": _clusters,
     "delimited": _delimited,
     "idx": _idx,

@@ -32,6 +32,8 @@ class Scattering2d(ImageFeatures):
         orientations: L >= 1.
         normalise: take the mean off groups of three channels of each image (all, where 3 does not divide their
             number), and divide by their deviation.
+        mirror: take the mean of the features of an image and of its mirror image, for twice the time; leave it out
+            where mirrored images mean something else.
 
     Raises:
         InvalidInput: an argument breaks its rule.
@@ -44,9 +46,11 @@ class Scattering2d(ImageFeatures):
     _fine: Tensor
     _coarse: Tensor
 
-    def __init__(self, shape: Sequence[int] = (1, 28, 28), orientations: int = 8, normalise: bool = True):
+    def __init__(
+        self, shape: Sequence[int] = (1, 28, 28), orientations: int = 8, normalise: bool = True, mirror: bool = False
+    ):
         nn.Module.__init__(self)
-        self.shape, self.orientations, self.normalise = shape, orientations, normalise
+        self.shape, self.orientations, self.normalise, self.mirror = shape, orientations, normalise, mirror
         count = check.count("orientations", orientations, maximum=16)
         self.image = image_shape(shape)
         self._sides = tuple(min(side, LARGEST_SIDE) for side in self.image[1:])
@@ -65,7 +69,7 @@ class Scattering2d(ImageFeatures):
         return self._channels * high * wide
 
     def _told(self) -> str:
-        return f"{self._channels} fixed channels of wavelets"
+        return f"{self._channels} fixed channels of wavelets{' of an image and its mirror image' * self.mirror}"
 
     @property
     def _cells(self) -> tuple[int, int]:
@@ -83,8 +87,12 @@ class Scattering2d(ImageFeatures):
             images = torch.einsum("nchw,dc->ndhw", images, images.new_tensor(_YUV))
         if self._sides != self.image[1:]:
             images = nn.functional.interpolate(images, size=self._sides, mode="area")
+        found = self._features(images)
+        return (found + self._features(images.flip(3))) / 2 if self.mirror else found
+
+    def _features(self, images: Tensor) -> Tensor:
         found = self._scattered(images.flatten(0, 1))
-        found = found.reshape(len(rows), self._channels, *self._cells)
+        found = found.reshape(len(images), self._channels, *self._cells)
         if self.normalise:
             found = nn.functional.group_norm(found, 1 if self._channels % 3 else self._channels // 3)
         return found.flatten(1)

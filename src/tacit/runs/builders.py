@@ -7,6 +7,7 @@ Public features in place of the inputs of a data set, the same in the run and in
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -324,7 +325,9 @@ NORM = 50.0
 _DIMENSIONS = {"scattering": 2000, "patches": 2500}
 # Drawings, and the floor of the eigenvalues: patches need less of both than wavelets.
 _DRAWINGS = {"scattering": (10_000, 1e-3), "patches": (5000, 5e-5)}
-_COLOUR_DIMENSIONS = 3500
+_COLOUR_DRAWINGS = {"scattering": (5000, 1e-3), "patches": (5000, 5e-5)}
+_COLOUR_DIMENSIONS = {"scattering": 2000, "patches": 3500}
+_SCATTERING_BESIDE = 0.7  # its norm where that of patches of colour beside it is 1
 _PATCHES, _COLOUR_PATCHES = 512, 1024
 
 
@@ -374,7 +377,10 @@ def features_of(config: Config, dataset: Dataset) -> PublicFeatures:
         hint = 'Use features = "none".'
         raise check.fail("features", f"none for {dataset.name!r}, which holds no images", config.features, hint)
     names = config.features.split("+")
-    parts: list[PublicFeatures] = [_whitened(each, shape, NORM / len(names) ** 0.5) for each in names]
+    shares = [_SCATTERING_BESIDE if "scattering" in each and shape[0] == 3 else 1.0 for each in names]
+    parts: list[PublicFeatures] = [
+        _whitened(each, shape, NORM * share / math.hypot(*shares)) for each, share in zip(names, shares, strict=True)
+    ]
     return parts[0] if len(parts) == 1 else Beside(parts)
 
 
@@ -382,11 +388,11 @@ def _whitened(name: str, shape: tuple[int, ...], norm: float) -> PublicFeatures:
     from tacit.features import PatchDictionary, Scattering2d, SyntheticWhitening
 
     colour = shape[0] == 3
-    if name == "scattering":
-        kind, features = name, Scattering2d(shape)
+    kind = "patches" if name.startswith("patches") else "scattering"
+    if kind == "scattering":
+        features = Scattering2d(shape, mirror=name == "mirrored_scattering")
     else:
-        kind = "patches"
         features = PatchDictionary(shape, _COLOUR_PATCHES if colour else _PATCHES, mirror=name == "patches")
-    images, floor = _DRAWINGS[kind]
-    dimensions = min(_COLOUR_DIMENSIONS if colour else _DIMENSIONS[kind], features.width)
+    images, floor = (_COLOUR_DRAWINGS if colour else _DRAWINGS)[kind]
+    dimensions = min((_COLOUR_DIMENSIONS if colour else _DIMENSIONS)[kind], features.width)
     return SyntheticWhitening(features, dimensions, images=images, floor=floor, norm=float(np.float32(norm)))

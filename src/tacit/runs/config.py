@@ -63,8 +63,8 @@ class Config:
         method: gradient (DP-SGD), input, objective, output, ticket, trees or vi; auto chooses between trees and
             gradient.
         model: linear, mlp, convnet, text, recommender, or yours as package.module:Class.
-        features: Public features of each record: scattering, patches (patches_as_they_are where mirror images mean
-            something else), both joined by +, words, or none.
+        features: Public features of each record: scattering or mirrored_scattering, patches or patches_as_they_are
+            (where mirror images mean something else), two joined by +, words, or none.
         zero_start: The last layer starts from zero.
         average: Decay, in (0, 1), of an exponential mean of the weights over steps, which is released in their
             place.
@@ -189,7 +189,7 @@ class Config:
         if self.table is not None and self.table.user is not None:
             self._protect_users(self.table.user)
         for part in self.features.split("+") if self.features not in ("none", "words") else ():
-            check.choice("features", part, ("scattering", "patches", "patches_as_they_are"))
+            check.choice("features", part, IMAGE_FEATURES)
         if self.average is not None and self.method not in _LOOPS:
             raise check.fail("method", "gradient with average", self.method)
         Relation.parse(self.relation)
@@ -301,10 +301,12 @@ def _section(name: str, value: object) -> Mapping[str, Any]:
 
 
 IMAGES, WORDS = "images", "words"
+IMAGE_FEATURES = ("scattering", "mirrored_scattering", "patches", "patches_as_they_are")
 KINDS = ("auto", "best", "paper")
 RECIPES = {
     "mnist": (IMAGES, {"features": "scattering"}),
     "fashion_mnist": (IMAGES, {"features": "scattering+patches"}),
+    "cifar10": (IMAGES, {"features": "mirrored_scattering+patches"}),
     "imdb": (WORDS, {"dataset": "imdb_words"}),
     "kmnist": (IMAGES, {"features": "scattering"}),
 }
@@ -325,7 +327,7 @@ def trains_otherwise(settings: Iterable[str]) -> bool:
 _LEVELS = (0.7, 1.5)  # the epsilons up to which smaller steps are better
 # Epochs, learning rate and clip norm up to each, and above.
 _CHOSEN = {
-    IMAGES: ((10, 2.0, 0.1), (20, 2.0, 0.1), (40, 4.0, 0.05)),
+    IMAGES: ((20, 1.0, 0.1), (20, 2.0, 0.1), (40, 4.0, 0.05)),
     WORDS: ((20, 10.0, 0.5), (20, 20.0, 0.5), (20, 40.0, 0.5)),
 }
 
@@ -361,7 +363,7 @@ def recipe_config(source: str, overrides: Mapping[str, Any], recipe: str = "auto
 def _of_folder(path: Path, overrides: Mapping[str, Any]) -> Config:
     """Settings for a folder of images: batches of at most a quarter of the records, delta below 1 / n.
 
-    Patches with their mirror images beside scattering for colour, scattering alone for gray, where letters are likely.
+    Patches beside scattering, both with mirror images, for colour; scattering alone for gray, where letters are likely.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     if "epsilon" not in given:
@@ -371,7 +373,8 @@ def _of_folder(path: Path, overrides: Mapping[str, Any]) -> Config:
     table |= {"batch_size": min(table["batch_size"], records // 4), "delta": min(1e-5, float(records) ** -1.1)}
     colour = given.get("image_channels", 3) == 3
     table |= {"dataset": "images", "folder": str(path.resolve()), "name": path.resolve().name}
-    return config_from_table(table | {"features": "scattering+patches" if colour else "scattering"} | given)
+    features = RECIPES["cifar10"][1]["features"] if colour else "scattering"
+    return config_from_table(table | {"features": features} | given)
 
 
 def trained_as(kind: str, epsilon: float) -> dict[str, Any]:
