@@ -350,3 +350,18 @@ def test_a_loss_that_counts_its_calls_is_not_taken_for_one_that_mixes(engine):
     given = {"loss": WarmUp(), "optimizer": plain_sgd(model), "clip_norm": 1.0, "noise_multiplier": 1.0}
     found = fit(model, *blobs(), **given, steps=4, batch_size=20, engine=engine)
     assert found.ledger.standing is Standing.PROVEN
+
+
+def test_a_schedule_that_reads_training_data_is_noticed():
+    x, y = torch.randn(60, 3), torch.randint(0, 2, (60,))
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def rate(step):
+        return float(nn.functional.cross_entropy(model(x), y))
+
+    found = fit(
+        model, x, y, loss=nn.CrossEntropyLoss(reduction="none"), optimizer=optimizer, clip_norm=1.0,
+        scheduler=torch.optim.lr_scheduler.LambdaLR(optimizer, rate), noise_multiplier=1.0, batch_size=20, steps=4,
+    )  # fmt: skip
+    assert found.ledger.standing is Standing.CONDITIONAL

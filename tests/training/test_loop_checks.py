@@ -1,6 +1,7 @@
 """What a loop makes of a batch is checked: correct loops stay `proven`, undeclared values and reads do not."""
 
 import copy
+import gc
 import warnings
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 from torch.distributions import Beta, Laplace
 from torch.nn import functional as F
+from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.optim import SGD
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
@@ -169,6 +171,14 @@ def _counted(p, a, b):
     return ce(outputs, b)
 
 
+def _looked_up(p, a, b):
+    return torch.tensor([0.5, 1.0, 2.0])[torch.randint(0, 3, (len(a),))] * ce(p.model(a), b)
+
+
+def _of_shared_draws(p, a, b):
+    return torch.rand(50).gather(0, torch.randint(0, 50, (len(a),))) * ce(p.model(a), b)
+
+
 def _by_scatter(p, a, b):
     targets = torch.zeros(len(b), 3).scatter_(1, b[:, None], 1.0)
     return -(F.log_softmax(p.model(a), 1) * targets).sum(1)
@@ -181,6 +191,8 @@ FILLED = {
     "eye": lambda p, a, b: -(F.log_softmax(p.model(a), 1) * torch.eye(3)[b]).sum(1),
     "linspace": lambda p, a, b: ce(p.model(a * torch.linspace(0.5, 1, 6)), b),
     "a table of counts": _counted,
+    "a table at drawn places": _looked_up,
+    "draws at drawn places": _of_shared_draws,
 }
 
 
@@ -267,6 +279,70 @@ def test_a_model_may_return_a_gradient_beside_its_outputs():
     p = private(Differentiates())
     epochs(p, penalised, 1)
     assert p.ledger.standing is Standing.PROVEN
+
+
+class _GammaNoise(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.last(torch.distributions.Gamma(F.softplus(self.layer(x)) + 0.1, 1.0).rsample())
+
+
+class _Likelihood(nn.Module):
+    """Gives its own loss, which takes probabilities alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return F.binary_cross_entropy(self.layer(x).sigmoid(), x, reduction="none").sum(1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        _GammaNoise,
+        lambda: nn.Sequential(nn.Linear(6, 6), nn.RReLU(), nn.Linear(6, 3)),
+        lambda: nn.Sequential(nn.Linear(6, 6), nn.RReLU(inplace=True), nn.Linear(6, 3)),
+        lambda: nn.Sequential(nn.Linear(6, 6), nn.Hardswish(inplace=True), nn.Linear(6, 3)),
+    ],
+    ids=["gamma", "rrelu", "rrelu in place", "hardswish"],
+)
+def test_draws_by_rejection_and_activations_keep_the_word(model):
+    p = private(model(), steps=9)
+    epochs(p, CORRECT["plain"], 3)
+    assert p.ledger.standing is Standing.PROVEN, p.facts
+
+
+def test_a_model_that_takes_probabilities_alone_is_checked_on_few_records():
+    model = _Likelihood()
+    data = TensorDataset(torch.rand(60, 6))
+    settings = {"clip_norm": 1.0, "noise_multiplier": 1.0, "steps": 20}
+    p = make_private(model, SGD(model.parameters(), lr=0.1), DataLoader(data, batch_size=3), **settings)
+    for (rows,) in p.loader:
+        p.model(rows).backward()
+        p.optimizer.step()
+    assert p.ledger.standing is Standing.PROVEN, p.facts
+
+
+def test_a_complex_parameter_is_refused_with_its_remedy():
+    model = Net()
+    model.spectrum = nn.Parameter(torch.rand(3, dtype=torch.cfloat))
+    with pytest.raises(UnsupportedModel, match=r"complex parameter, 'spectrum'.*view_as_real\(spectrum\)"):
+        private(model)
+
+
+def test_a_normal_law_of_shared_scale_keeps_the_word():
+    def losses(p, a, b):
+        law = torch.distributions.MultivariateNormal(p.model(a), 2 * torch.eye(3))
+        return -law.log_prob(a[:, :3])
+
+    p = private(steps=9)
+    epochs(p, losses)
+    assert p.ledger.standing is Standing.PROVEN, p.facts
 
 
 def test_a_draw_into_memory_of_the_loop_is_drawn():
@@ -464,6 +540,112 @@ def test_passes_over_training_data_between_steps_are_noticed(evaluate, data, sta
     assert p.ledger.standing is standing, p.facts
     if standing is Standing.CONDITIONAL:
         assert "test_loop_checks.py:" in p.facts["numbers_read"].says
+
+
+def _trained_beside(p):
+    """A network that is trained without privacy on the same records."""
+    beside = Net()
+    F.cross_entropy(beside(X), Y).backward()
+
+
+@pytest.mark.parametrize(
+    ("between", "standing"),
+    [
+        (lambda p: F.cross_entropy(p.model.module(X), Y).item(), Standing.CONDITIONAL),
+        (lambda p: [p.model.module(rows) for rows, _ in DataLoader(TABLE, batch_size=20)], Standing.CONDITIONAL),
+        (lambda p: [rows.std() for rows, _ in DataLoader(TABLE, batch_size=20)], Standing.CONDITIONAL),
+        (_trained_beside, Standing.CONDITIONAL),
+        (lambda p: p.model.module(HELD_OUT), Standing.PROVEN),
+        (lambda p: Net()(HELD_OUT), Standing.PROVEN),
+    ],
+    ids=["module", "module by loader", "no module", "another network", "held out", "another network held out"],
+)
+def test_modules_on_training_data_between_steps_are_noticed(between, standing):
+    p = private(data=TABLE)
+    for _ in range(3):
+        epochs(p, CORRECT["plain"], 1)
+        with torch.set_grad_enabled(between is _trained_beside):
+            between(p)
+    assert p.ledger.standing is standing, p.facts
+
+
+def test_a_module_on_training_data_is_watched_between_passes_of_this_run_alone():
+    gc.collect()
+    before = len(_global_forward_pre_hooks)
+    p = private(data=TABLE)
+    for rows, targets in p.loader:
+        assert len(_global_forward_pre_hooks) == before + 1
+        ce(p.model(rows), targets).backward()
+        p.optimizer.step()
+        break
+    del p, rows, targets
+    gc.collect()
+    assert len(_global_forward_pre_hooks) == before
+
+
+def _exact_momentum(optimizer):
+    for state in optimizer.state.values():
+        state["momentum_buffer"] = torch.ones_like(state["momentum_buffer"])
+
+
+def _halved_momentum(optimizer):
+    for state in optimizer.state.values():
+        state["momentum_buffer"].mul_(0.5)
+
+
+@pytest.mark.parametrize(
+    "change", [_exact_momentum, _halved_momentum, lambda o: o.load_state_dict(copy.deepcopy(o.state_dict()))]
+)
+def test_the_optimizer_s_state_is_changed_by_its_steps_alone(change):
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+    settings = {"clip_norm": 1.0, "noise_multiplier": 1.0}
+    p = make_private(model, optimizer, DataLoader(TABLE, batch_size=20), steps=9, **settings)
+    epochs(p, CORRECT["plain"], 1)
+    assert p.ledger.standing is Standing.PROVEN
+    change(optimizer)
+    epochs(p, CORRECT["plain"], 1)
+    assert p.ledger.standing is Standing.CONDITIONAL
+    assert "optimizer's state" in p.facts["weights"].says
+
+
+@pytest.mark.parametrize("kind", ["tensor", "tuple"])
+def test_settings_that_are_no_plain_number_are_held_against_the_sizes_of_batches(kind):
+    torch.manual_seed(0)
+    model, rate = Net(), torch.tensor(0.01)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    settings = {"clip_norm": 1.0, "noise_multiplier": 1.0}
+    p = make_private(model, optimizer, DataLoader(TABLE, batch_size=20), steps=60, **settings)
+
+    def losses(p, a, b):
+        if kind == "tensor":
+            rate.fill_(0.001 * len(a))
+        else:
+            optimizer.param_groups[0]["betas"] = (0.01 * len(a), 0.999)
+        return ce(p.model(a), b)
+
+    epochs(p, losses, 20)
+    assert p.ledger.standing is Standing.CONDITIONAL
+
+
+@pytest.mark.parametrize(("steers", "standing"), [(True, Standing.CONDITIONAL), (False, Standing.PROVEN)])
+def test_what_is_read_without_release_does_not_set_the_learning_rate(steers, standing):
+    p = private()
+    schedule = None if steers else torch.optim.lr_scheduler.StepLR(p.optimizer.original, 3)
+
+    def losses(p, a, b):
+        found = ce(p.model(a), b)
+        with p.unreleased("a log"):
+            value = found.detach().mean().item()
+        if steers:
+            p.optimizer.param_groups[0]["lr"] = 0.1 * value
+        else:
+            schedule.step()
+        return found
+
+    epochs(p, losses)
+    assert p.ledger.standing is standing, p.facts
 
 
 def test_passes_over_training_data_after_the_last_step_steer_nothing():

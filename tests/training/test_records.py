@@ -189,6 +189,65 @@ def test_what_is_no_column_is_refused(name):
         tacit.Records(columns)
 
 
+SERIES = torch.randn(200, generator=torch.Generator().manual_seed(2))
+OF_LISTS = {
+    "pairs": ([(x, int(y)) for x, y in zip(X, Y, strict=True)], Standing.PROVEN),
+    "arrays": ([(x.numpy().copy(), int(y)) for x, y in zip(X, Y, strict=True)], Standing.PROVEN),
+    "windows": ([(SERIES[i : i + 3], int(Y[i])) for i in range(N)], Standing.CONDITIONAL),
+    "one record many times": ([(X[i % 4], int(Y[i])) for i in range(N)], Standing.CONDITIONAL),
+}
+
+
+class Kept(torch.utils.data.Dataset):
+    """A list behind a data set."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        return self.items[index]
+
+
+@pytest.mark.parametrize("behind", [list, Kept])
+@pytest.mark.parametrize("name", OF_LISTS)
+def test_a_list_of_records_is_a_data_set(name, behind):
+    items, standing = OF_LISTS[name]
+    assert trained_on(behind(items)) is standing
+
+
+def test_a_transform_of_hugging_face_runs_record_by_record():
+    table, bank = datasets.Dataset.from_dict({"x": X.tolist(), "y": Y.tolist()}), []
+
+    def noisy(rows):
+        return {"x": [torch.tensor(each) + torch.randn(3) for each in rows["x"]], "y": rows["y"]}
+
+    def banked(rows):
+        bank.append(rows["x"][0])
+        return {"x": [torch.tensor(bank[0]) for _ in rows["x"]], "y": rows["y"]}
+
+    table.set_transform(noisy)
+    assert trained_on(table) is Standing.PROVEN
+    table.set_transform(banked)
+    assert trained_on(table) is Standing.CONDITIONAL
+
+
+def trained_on(data):
+    """Standing of a loop over pairs, or a table of x and y."""
+    model = nn.Linear(3, 2)
+    settings = {"clip_norm": 1.0, "noise_multiplier": 1.0, "steps": 6}
+    private = make_private(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data, batch_size=8), **settings
+    )
+    for batch in private.loader:
+        rows, labels = batch.values() if isinstance(batch, dict) else batch
+        cross_entropy(private.model(rows), labels, reduction="none").backward()
+        private.optimizer.step()
+    return private.ledger.standing
+
+
 def test_units_of_another_number_are_refused():
     with pytest.raises(InvalidInput, match="one key for each of the 40 records"):
         tacit.Records((X, Y), units=[1, 2])

@@ -195,6 +195,18 @@ for _name, _call in {
 }.items():
     case(_name, _call, _square, real(B, 2, 1))
 case("linalg_lu_solve", lambda x, y: aten.linalg_lu_solve(*aten.linalg_lu_factor_ex(x)[:2], y), _square, real(B, 2, 1))
+_upright = lambda: torch.randn(2, 2, dtype=torch.float64) + 4 * torch.eye(2, dtype=torch.float64)  # noqa: E731
+for _left, _shape in ((True, (2, B)), (False, (B, 2))):
+    case("_linalg_solve_ex", lambda a, y, s=_left: aten._linalg_solve_ex(a, y, left=s)[0], _upright, real(*_shape))
+    _triangular = lambda a, y, s=_left: aten.linalg_solve_triangular(a, y, upper=True, left=s)  # noqa: E731
+    case("linalg_solve_triangular", _triangular, _upright, real(*_shape))
+    _factored = lambda a, y, s=_left: aten.linalg_lu_solve(*aten.linalg_lu_factor_ex(a)[:2], y, left=s)  # noqa: E731
+    case("linalg_lu_solve", _factored, _upright, real(*_shape))
+case("_linalg_solve_ex", lambda a, y: aten._linalg_solve_ex(a, y)[0], real(B, B), real(B))
+case("linalg_cross", aten.linalg_cross, real(B, 3), real(B, 3))
+case("linalg_cross", lambda x, y: aten.linalg_cross(x, y, dim=0), real(3, B), real(3, B))
+case("rot90", lambda x: aten.rot90(x, 1, [1, 2]), real(B, 2, B))
+case("rot90", lambda x: aten.rot90(x, 1, [0, 1]), real(B, B, 2))
 case("_unsafe_index", lambda x, i: aten._unsafe_index(x, [None, i]), real(B, B), whole(B, 2))
 case("_unsafe_index_put", lambda x, v: aten._unsafe_index_put(x, [None, torch.tensor([0, 2])], v), real(B, B),
      real(B, 2))  # fmt: skip

@@ -459,7 +459,13 @@ def program_of(model: nn.Module) -> tuple[object, ...]:
 
 def program_of_classes(modules: Iterable[nn.Module]) -> tuple[object, ...]:
     """What of `program_of` no dictionary of a module holds."""
-    return (*[type(each).forward for each in modules], len(_global_forward_hooks), len(_global_forward_pre_hooks))
+    return (*[type(each).forward for each in modules], hooks_of_all_modules())
+
+
+def hooks_of_all_modules() -> int:
+    """Number of hooks of others on every module of the process."""
+    hooks = (*_global_forward_hooks.values(), *_global_forward_pre_hooks.values())
+    return sum(not getattr(getattr(each, "func", each), "__module__", "").startswith("tacit.") for each in hooks)
 
 
 def _hooks(module: nn.Module) -> tuple[Any, ...]:

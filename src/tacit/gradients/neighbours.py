@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tacit import check
 from tacit.errors import UnsupportedModel
@@ -144,6 +145,8 @@ def check_neighbours(model: nn.Module, batch: ProbedBatch, start: Callable[[], N
     for _ in range(_PAIRS if thorough else 1):
         for replaced in _halves(batch.size, draw):
             first, second = _both(model, batch, replaced, start)
+            if first.redraws or second.redraws:
+                continue  # How much the draws of one record take of the generator moves those of the next.
             for leak, name in _leaks(model, first, second, ~replaced, batch.loss is not None):
                 raise UnsupportedModel(_sentence(leak, name, first.state.get(name)))
             changed.update(changed_names(before, first.state))
@@ -185,12 +188,17 @@ class ProbedBatch:
 
 @dataclass
 class _Run:
-    """One run of a copy: outputs, first output of every layer, gradients of the kept rows' outputs, and state."""
+    """One run of a copy: outputs, first output of every layer, gradients of the kept rows' outputs, and state.
+
+    Attributes:
+        redraws: whether the values of a record decide how many numbers its draws take.
+    """
 
     outputs: list[Tensor]
     layers: dict[str, Tensor]
     gradients: dict[str, Tensor]
     state: State
+    redraws: bool = False
 
     def is_finite(self) -> bool:
         """Whether outputs and gradients are."""
@@ -205,14 +213,16 @@ class _Run:
 def _run(model: nn.Module, batch: ProbedBatch, keep: Tensor, start: Callable[[], None]) -> _Run:
     module, restore = copy_to_run(model)
     layers: dict[str, Tensor] = {}
+    draws = _Draws()
     if not batch.together:
         without_frequencies(module)
     try:
         hooks = [inner.register_forward_hook(_noting(layers, path)) for path, inner in module.named_modules() if path]
         start()
-        returned = outputs_of(module, map_tensors(lambda value: value.detach().clone(), batch.inputs))
-        if batch.loss is not None and batch.targets is not None:
-            returned = losses_of(_copied(batch.loss), returned, batch.targets.detach().clone())
+        with draws:
+            returned = outputs_of(module, map_tensors(lambda value: value.detach().clone(), batch.inputs))
+            if batch.loss is not None and batch.targets is not None:
+                returned = losses_of(_copied(batch.loss), returned, batch.targets.detach().clone())
         outputs = _batched(returned, len(keep))
         gradients = _gradients(module, outputs, keep)
         for hook in hooks:
@@ -220,7 +230,21 @@ def _run(model: nn.Module, batch: ProbedBatch, keep: Tensor, start: Callable[[],
         state = {name: kept(value) for name, value in module_state(module).items()}
     finally:
         restore()
-    return _Run([value.detach() for value in outputs], layers, gradients, state)
+    return _Run([value.detach() for value in outputs], layers, gradients, state, draws.redrawn)
+
+
+class _Draws(TorchDispatchMode):
+    """Notes draws by rejection, of which a value decides how many numbers are taken."""
+
+    _KINDS = frozenset(("_standard_gamma", "_sample_dirichlet", "poisson", "binomial", "rrelu_with_noise"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.redrawn = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.redrawn = self.redrawn or func.__name__.partition(".")[0].rstrip("_") in self._KINDS
+        return func(*args, **kwargs or {})
 
 
 def _copied(loss: Loss) -> Loss:

@@ -102,6 +102,10 @@ def _problems_of(layer: nn.Module) -> Iterator[tuple[str, str]]:
             yield from check(layer)
     if _spectral_norm(layer) is not None:
         yield "updates vectors in every forward pass (spectral_norm)", "Remove it, or use weight_norm."
+    for name, value in layer.named_parameters(recurse=False):
+        if value.is_complex():
+            remedy = f"Keep torch.view_as_real({name}) as the parameter, and use torch.view_as_complex of it."
+            yield f"has a complex parameter, {name!r}, whose gradients are not clipped", remedy
 
 
 def _batch_norm(layer: nn.Module) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from tacit import check
-from tacit.errors import UnsupportedModel
+from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.engine import CapturedGradients, Trace, capture_gradients, without_gradients
 from tacit.gradients.fallback import by_vmap, one_at_a_time
@@ -116,12 +116,16 @@ def verify_capture(
     Raises:
         UnsupportedModel: the forward pass writes into a parameter; the layer is named.
     """
-    probe = PhysicalBatch(
-        batch.loss, *probe_records([*model.parameters(), *model.buffers()], batch.inputs, batch.targets)
-    )
+    constants = [*model.parameters(), *model.buffers()]
+    probe = PhysicalBatch(batch.loss, *probe_records(constants, batch.inputs, batch.targets))
     with NoDropout(), _perturbed(trainable):
         versions = {name: value._version for name, value in model.named_parameters()}
-        reference = _Reference.one_at_a_time(model, probe)
+        try:
+            reference = _Reference.one_at_a_time(model, probe)
+        except InvalidInput:
+            # Probabilities with noise lie outside of [0, 1]; a batch of few records then repeats them as they are.
+            probe = PhysicalBatch(batch.loss, *probe_records(constants, batch.inputs, batch.targets, noise=0.0))
+            reference = _Reference.one_at_a_time(model, probe)
         _check_state(model, versions)
         if not reference.finite():
             return Verification(None, "examples with a loss or gradient that is not finite", final=False)
@@ -242,10 +246,18 @@ def _close(left: Tensor, right: Tensor, tolerance: float = _TOLERANCE) -> bool:
     return bool(((left - right).abs() <= tolerance * right.abs() + 1e-4 * scale + 1e-12).all())
 
 
-def probe_records(constants: Iterable[Tensor], inputs: Inputs, targets: Tensor) -> tuple[Inputs, Tensor]:
+def probe_records(
+    constants: Iterable[Tensor], inputs: Inputs, targets: Tensor, noise: float = 0.1
+) -> tuple[Inputs, Tensor]:
     """A prime number of records that divides no size of `constants` or of the inputs, so that it marks the batch axis.
 
     When the batch has fewer, records repeat with a little noise on real-valued inputs.
+
+    Args:
+        constants: parameters and buffers of the model.
+        inputs: of the batch.
+        targets: of the batch.
+        noise: its standard deviation, in units of the mean absolute value.
     """
     count = marking_size(constants, inputs)
     index = torch.arange(count, device=targets.device) % len(targets)
@@ -254,8 +266,8 @@ def probe_records(constants: Iterable[Tensor], inputs: Inputs, targets: Tensor) 
         generator = torch.Generator().manual_seed(0)
         for value in tensors(probe):
             if value.is_floating_point():
-                noise = torch.randn(value.shape, generator=generator).to(value)
-                value += 0.1 * value.abs().mean().nan_to_num(0.0, 0.0, 0.0) * noise
+                normals = torch.randn(value.shape, generator=generator).to(value)
+                value += noise * value.abs().mean().nan_to_num(0.0, 0.0, 0.0) * normals
     return probe, targets[index]
 
 

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from tacit.verification.records import span
+
 # Depth to which containers, objects and functions are searched; a wrapper of a wrapper is three.
 _DEPTH = 4
 Wanted = Callable[[str, object], bool]
@@ -351,6 +353,12 @@ class Memory:
     def __init__(self, value: object):
         self._value = value
         self._array = _as_array(value)
+        held = self._array is not None and self._array.size > 0
+        self._span = span(self._array) if held else (0, 0)
+
+    def holds(self, value: Tensor) -> bool:
+        """Whether `value` begins between the ends of this memory; quick, and asked before `overlaps`."""
+        return value.layout is torch.strided and self._span[0] <= value.data_ptr() < self._span[1]
 
     def is_all_of(self, other: object) -> bool:
         """Whether `other` is the same data: the object itself, or the same memory from end to end."""

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from tacit.gradients import ClippedSum
 from tacit.gradients.inputs import Inputs, Loss, map_tensors
+from tacit.gradients.model_probe import hooks_of_all_modules
 from tacit.training.captured import reached_by, undecided
 
 _KNOWN = ("torch.nn.modules.", "tacit.models.")
@@ -93,7 +93,7 @@ def program_stands(clipped: ClippedSum, loss: Loss | None, fixed: bool | None) -
         fixed: whether two typed passes were one program; None before the first.
     """
     modules = list(clipped.model.modules())
-    hooked = any(map(_hooked, modules)) or bool(_global_forward_hooks or _global_forward_pre_hooks)
+    hooked = any(map(_hooked, modules)) or hooks_of_all_modules() > 0
     if clipped.clip.of_mean or clipped.clip.statistics or hooked:
         return False
     known = all(type(layer).__module__.startswith(_KNOWN) for layer in modules)

@@ -203,7 +203,7 @@ def fit(
         update.full_precision = options.precision == "float32"
         checks = FitChecks(update, ledger, (inputs, targets), public, records.doubt, augment)
         note_processes(run)
-        evaluate = checks.watched(_with_holdout(evaluate, holdout), callbacks)
+        evaluate = checks.watched(_with_holdout(evaluate, holdout), callbacks, schedule)
 
         def step() -> None:
             batch = run.issue()

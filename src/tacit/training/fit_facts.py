@@ -19,7 +19,7 @@ from tacit.training.callbacks import Callback
 from tacit.training.captured import Memory, captured_data, data_leaves
 from tacit.training.guarded_data import MADE_OF_OWN
 from tacit.training.numbers_by_size import BY_SIZE, FollowedSettings
-from tacit.training.optimizers import update_doubt
+from tacit.training.optimizers import state_of, update_doubt
 from tacit.training.private_step import PrivateUpdate
 from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard
 from tacit.verification.records import MEND, repeated_records
@@ -58,6 +58,7 @@ class FitChecks:
         self.probe, self._optimizer = update.probe, update.optimizer
         self._guard, self._untyped, self._rates = StateGuard(update.model), False, FollowedSettings(update.optimizer)
         self._programs = ProgramGuard(self.probe, self._guard, update.loss, augment, sizes=update.sizes)
+        self._state: list[object] | None = None
         for name, says in _ENFORCED.items():
             self.facts.note(name, How.ENFORCED, says)
         for name in ("model_rows", "model_state", "loss_rows"):
@@ -83,6 +84,7 @@ class FitChecks:
     def released(self) -> None:
         """Take the present trainable weights as those of the last release."""
         self._guard.stepped()
+        self._state = state_of(self._optimizer)
         if says := update_doubt(self._optimizer):
             self.facts.missing("weights", says)
 
@@ -92,6 +94,9 @@ class FitChecks:
         Raises before the release of that step.
         """
         self._compare_weights(step)
+        if self._state is not None and state_of(self._optimizer) != self._state:
+            says = "the optimizer's state was changed between two steps: leave it to the steps"
+            self.facts.missing("weights", says)
         if setting := self._rates.follow_settings(len(targets)):
             self.facts.missing("numbers_read", f"{setting} {BY_SIZE}")
         if not len(targets):
@@ -123,10 +128,16 @@ class FitChecks:
             for name in ("model_rows", "model_state", "loss_rows"):
                 self.facts.missing(name, "no batch had finite rows to probe the model with")
 
-    def watched(self, evaluate: Callable[[nn.Module], dict[str, float]] | None, callbacks: Sequence[Callback]) -> Any:
-        """`evaluate`, watched for training data: numbers of them are noticed here and in `callbacks`."""
+    def watched(
+        self,
+        evaluate: Callable[[nn.Module], dict[str, float]] | None,
+        callbacks: Sequence[Callback],
+        scheduler: object = None,
+    ) -> Any:
+        """`evaluate`, watched for training data; their numbers are noticed here, in `callbacks` and in the schedule."""
         own = [Memory(each) for each in data_leaves(self._data)]
-        for what, function in (("evaluate", evaluate), *((type(each).__name__, each) for each in callbacks)):
+        rates = [("the schedule", each) for each in (scheduler, *getattr(scheduler, "lr_lambdas", ()))]
+        for what, function in (("evaluate", evaluate), *((type(each).__name__, each) for each in callbacks), *rates):
             for name, value in captured_data(function).items() if function is not None else ():  # type: ignore[arg-type]
                 if any(each.is_all_of(value) for each in own):
                     self._numbers_of_private_data(f"{what} reads {name}, which is trained on")

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import PurePath
 from typing import Any
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
@@ -37,6 +38,7 @@ from tacit.training.records import Records
 from tacit.training.watched_column import Column, Reading, WatchedDataset, WholeColumn
 
 _TRUSTED = (TensorDataset, Subset, ConcatDataset, Records)
+_VALUES = (Tensor, np.ndarray, np.generic, bool, int, float, str, bytes, type(None))
 MADE_OF_OWN = "each record is made of entries of its own, watched at every record, and collated alone"
 """How it is known that rows are made of their own records."""
 MEND = "wrap its columns: tacit.Records({...}, per_record=f), or say why: private.declare('rows', 'why')"
@@ -86,6 +88,8 @@ class GuardedData(WatchedDataset):
                 self._kind = type(self._kind.__name__, (self._kind,), {"__del__": lambda _: None})
         if type(data) is Records:
             functions = (*functions, data.per_record)
+        elif is_table(data) and data.format["type"] == "custom":
+            functions = (*functions, data.format["format_kwargs"]["transform"])
         for function in functions:
             self._note(captured(function, self._is_data), getattr(function, "__name__", type(function).__name__))
         self._state = ReachedState([*self._reached, *functions], ends=(Column,))
@@ -312,7 +316,7 @@ def _attributes(value: Any) -> dict[str, Any]:
 def is_trusted(data: Any) -> bool:
     """Whether an item of a data set is made of its own entry by the code of a library.
 
-    Those of torch are, over trusted ones, and tables of Hugging Face without a transform.
+    Those of torch are, over trusted ones, lists of plain values, and tables of Hugging Face.
 
     Example:
         >>> import torch
@@ -320,7 +324,9 @@ def is_trusted(data: Any) -> bool:
         True
     """
     if is_table(data):
-        return data.format["type"] != "custom"
+        return True
+    if type(data) in (list, tuple):
+        return all(isinstance(leaf, _VALUES) for item in data for leaf in tree_leaves(item))
     return type(data) in _TRUSTED and all(map(is_trusted, _parts(data)))
 
 

@@ -141,6 +141,8 @@ class PrivateLoader:
 
     def _batches(self, left: int) -> Iterator[Any]:
         """The batches of a pass, at most `left` within the plan."""
+        calls = self._session.checks.calls
+        calls.end()
         for _ in range(min(self.batches, left) if self._session.within_plan else self.batches):
             batch = self._session.open()
             present = self._present(batch)
@@ -152,7 +154,12 @@ class PrivateLoader:
             for start in starts:
                 indices = present[start : start + size]
                 self._session.issue(PhysicalBatch(len(indices), start == starts[-1]))
-                yield self._traced(self.batch_of(indices))
+                rows = self._traced(self.batch_of(indices))
+                calls.begin()
+                yield rows
+                calls.end()
+        if self._session.run.unfinished:
+            calls.begin()
 
     def _present(self, batch: Batch) -> np.ndarray:
         """The records of a batch; of a stream those of its positions that have one."""

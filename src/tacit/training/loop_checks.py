@@ -29,8 +29,8 @@ from tacit.training.batch_types import SeenPrograms, input_doubt, loss_doubt, nu
 from tacit.training.captured import Memory, data_leaves
 from tacit.training.cotangents import Reductions
 from tacit.training.numbers_by_size import BY_SIZE, Followed, FollowedSettings
-from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed, update_doubt
-from tacit.training.other_loaders import OtherLoaders
+from tacit.training.optimizers import refuse_other_steps, settings_of, state_of, steps_allowed, update_doubt
+from tacit.training.other_loaders import ModuleCalls, OtherLoaders
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
 from tacit.training.ranks import note_processes
@@ -82,6 +82,9 @@ class LoopChecks:
         self._typed: dict[Hashable, set[int]] = {}
         self._seen, self._reductions = SeenPrograms(), Reductions()
         self._settings, self._rates = settings_of(self.optimizer), FollowedSettings(self.optimizer)
+        self._state: list[object] | None = None
+        self._read_apart = ""
+        self.calls = ModuleCalls(self._records, WeakMethod(self._called))
         self._numbers = Followed()
         self._courses: dict[Hashable, int] = {}
         self._skipped, self._declaring = 0, False
@@ -147,9 +150,11 @@ class LoopChecks:
     @contextmanager
     def unreleased(self, name: str) -> Iterator[None]:
         """Numbers read inside neither leave this computer nor steer the run."""
+        evaluated = self._evaluated
         with allowed(self.reads, check.text("name", name)):
             yield
-        self._others.line = ""
+        self._others.line, self._evaluated = "", evaluated
+        self._read_apart = self._read_apart or name
         self.facts.declare("released", f"{name}: not released")
 
     def skipped(self) -> None:
@@ -181,6 +186,11 @@ class LoopChecks:
         if self.reads.allowed:
             return
         if self._others.line or any(own.overlaps(each) for own in self._records for each in data_leaves(inputs)):
+            self._evaluated = user_line()
+
+    def _called(self) -> None:
+        """Remember the line at which the loop called a module on records of the data set."""
+        if not self.reads.allowed:
             self._evaluated = user_line()
 
     def after_forward(self, inputs: Inputs) -> None:
@@ -312,22 +322,27 @@ class LoopChecks:
     def before_step(self, size: int) -> None:
         """Check weights and settings again, before the release of a batch of `size` records."""
         self.guard.check_weights()
-        if self._evaluated:
-            says = "calls the model on training data between steps: measure on held-out data"
-            self.facts.missing("numbers_read", f'{self._evaluated} {says}, or write "with private.unreleased(name)"')
+        if line := self._evaluated or (self._others.line if self.run.taken else ""):
+            says = "goes over training data between steps: measure on held-out data"
+            self.facts.missing("numbers_read", f'{line} {says}, or write "with private.unreleased(name)"')
         self._evaluated = self._others.line = ""
+        if self._state is not None and state_of(self.optimizer) != self._state:
+            says = "the optimizer's state was changed between two steps: let private.optimizer.step() alone change it"
+            self.facts.missing("weights", says)
         if setting := self._rates.follow_settings(size):
             self.facts.missing("numbers_read", f"{setting} {BY_SIZE}")
-        self.check_settings(
-            "optimizer settings", settings_of(self.optimizer) != self._settings and not self._scheduled()
-        )
+        changed = settings_of(self.optimizer) != self._settings and not self._scheduled()
+        if changed and self._read_apart:
+            says = "what is read there must not steer the run, and settings of the optimizer changed after it"
+            self.facts.missing("numbers_read", f"private.unreleased({self._read_apart!r}): {says}")
+        self.check_settings("optimizer settings", changed)
 
     def stepped(self) -> None:
         """Take the weights after a step as those that a release left."""
         self.guard.stepped()
         if says := update_doubt(self.optimizer):
             self.facts.missing("weights", says)
-        self._settings = settings_of(self.optimizer)
+        self._settings, self._state = settings_of(self.optimizer), state_of(self.optimizer)
         step = self.run.taken
         self.facts.checked("weights", step=step, says=COMPARED)
         self.facts.checked("numbers_read", step=step, says="none was read")
@@ -338,7 +353,7 @@ class LoopChecks:
             line = next(iter(self.reads.lines))
             raise TrainingMisuse(
                 f"{what} must not change by hand in a run that reads numbers from private values; got a change, and a "
-                f'number read at {line}. Use a schedule, or read it inside: with private.unreleased("name"): ...'
+                f"number read at {line}. Use a schedule of torch.optim."
             )
 
     def _scheduled(self) -> bool:

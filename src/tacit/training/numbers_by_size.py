@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 from tacit.training.optimizers import settings_of
@@ -144,5 +145,7 @@ class FollowedSettings(Followed):
 def _numbers_in(optimizer: Optimizer) -> Iterator[tuple[Place, float]]:
     for place, group in enumerate(optimizer.param_groups):
         for key, value in group.items():
-            if type(value) in (float, int):
-                yield ("the learning rate" if key == "lr" else f"{key} of the optimizer", place), float(value)
+            what = "the learning rate" if key == "lr" else f"{key} of the optimizer"
+            for order, number in enumerate(value if isinstance(value, tuple) else (value,)):
+                if type(number) in (float, int) or (isinstance(number, Tensor) and number.numel() == 1):
+                    yield (what, place, order), float(number)

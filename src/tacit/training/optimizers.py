@@ -158,8 +158,24 @@ def _only_private(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
 
 
 def settings_of(optimizer: Optimizer) -> list[tuple[Any, ...]]:
-    """Every setting of every parameter group."""
-    return [tuple(value for key, value in group.items() if key != "params") for group in optimizer.param_groups]
+    """Every setting of every parameter group; a tensor of one number counts by that."""
+    return [
+        tuple(
+            float(value) if isinstance(value, Tensor) and value.numel() == 1 else value
+            for key, value in group.items()
+            if key != "params"
+        )
+        for group in optimizer.param_groups
+    ]
+
+
+def state_of(optimizer: Optimizer) -> list[object]:
+    """What tells the state of an optimizer from one that was written into: tensors by identity and version."""
+    return [
+        (name, id(value), value._version) if isinstance(value, Tensor) else (name, repr(value))
+        for state in list(optimizer.state.values())
+        for name, value in state.items()
+    ]
 
 
 def is_plain(optimizer: Optimizer) -> bool:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
-from weakref import WeakSet, ref
+from weakref import WeakMethod, WeakSet, finalize, ref
 
 import torch
+from torch import Tensor, nn
+from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
+from torch.utils.hooks import RemovableHandle
 
 from tacit.accounting import Ledger
 from tacit.budget.shared_ledger import tell_of_other_runs
+from tacit.training.captured import Memory
 from tacit.verification.reads import user_line
 
 _PROCESS_KEY = os.urandom(16)  # hashes of records are compared in this process only
@@ -47,6 +55,60 @@ class OtherLoaders:
             apart = numbers is not None and self._part is not None and self._part.isdisjoint(numbers)
             if not apart and _is_same(whole, self._whole):
                 self.line = user_line()
+
+
+class ModuleCalls:
+    """Notices that a loop calls a module, whichever it is, on memory of its training records between private passes.
+
+    Args:
+        records: of the data set.
+        told: called where that happens.
+    """
+
+    def __init__(self, records: list[Memory], told: WeakMethod[Callable[[], None]]):
+        self._records, self._told = records, told
+        self._hooks: list[RemovableHandle] = []
+        finalize(self, _removed, self._hooks)
+
+    def begin(self) -> None:
+        """From here on the code that runs is the loop's own."""
+        if self._records and not self._hooks:
+            self._hooks.append(register_module_forward_pre_hook(partial(_look, WeakMethod(self.look))))
+
+    def end(self) -> None:
+        """From here on it is that of tacit, the private model or the data set."""
+        _removed(self._hooks)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Code that runs inside is not the loop's own."""
+        running = bool(self._hooks)
+        self.end()
+        try:
+            yield
+        finally:
+            if running:
+                self.begin()
+
+    def look(self, given: tuple[Any, ...]) -> None:
+        """Tell where a plain tensor among `given` shares memory with the records."""
+        plain = [value for value in given if type(value) is Tensor and not is_functorch_wrapped_tensor(value)]
+        told = self._told()
+        if told is not None and any(own.holds(each) and own.overlaps(each) for each in plain for own in self._records):
+            told()
+
+
+def _look(look: WeakMethod[Callable[[tuple[Any, ...]], None]], _: nn.Module, given: tuple[Any, ...]) -> None:
+    """Inert under every mode, and where torch compiles: what runs there is no code of the loop's own."""
+    if torch.compiler.is_compiling() or _len_torch_dispatch_stack() or _len_torch_function_stack():
+        return
+    if (found := look()) is not None:
+        found(given)
+
+
+def _removed(hooks: list[RemovableHandle]) -> None:
+    while hooks:
+        hooks.pop().remove()
 
 
 _WATCHING = WeakSet[OtherLoaders]()

@@ -71,7 +71,7 @@ class PrivateModel(nn.Module):
             TrainingMisuse: the model is given another batch, or an option changes.
             InvalidInput: an argument is no tensor with rows, nor a plain value.
         """
-        with DRAWS.apart():
+        with DRAWS.apart(), self._session.checks.calls.paused():
             return self._called(inputs, named)
 
     def _called(self, inputs: Any, named: Any) -> Any:
@@ -142,6 +142,10 @@ class PrivateModel(nn.Module):
             checks.guard.released()
 
     def _backpropagate(self, recording: Recording, autocast: bool, outputs: PrivateOutputs) -> None:
+        with self._session.checks.calls.paused():
+            self._summed(recording, autocast, outputs)
+
+    def _summed(self, recording: Recording, autocast: bool, outputs: PrivateOutputs) -> None:
         session = self._session
         DRAWS.begin(None)
         session.check_first()
@@ -355,6 +359,11 @@ class PrivateOptimizer(Optimizer):
                     "closure must return one number or nothing, as torch.optim asks; got a value for each record. "
                     "Return losses.mean()."
                 )
+        with self._session.checks.calls.paused():
+            self._released()
+        return value
+
+    def _released(self) -> None:
         if self._session.complete:
             self._session.checks.before_step(self._session.drawn or 0)
         released = self._session.release()
@@ -365,7 +374,6 @@ class PrivateOptimizer(Optimizer):
             if run.whole is not None:
                 run.whole.free()
             self._session.checks.stepped()
-        return value
 
     @property
     def _step_supports_amp_scaling(self) -> bool:

@@ -43,7 +43,8 @@ class DrawUses:
 
     def through(self, call: Call) -> tuple[list[Public], frozenset[Use]]:
         """How the results of an operation on public values are drawn, and which draws they follow."""
-        drawn, kinds = rules.drawn(call), [call.kind(value) for value in call.tensors]
+        drawn, shared = rules.drawn(call)
+        kinds = [PUBLIC if id(value) in shared else call.kind(value) for value in call.tensors]
         found = [kind.drawn if isinstance(kind, Public) else () for kind in kinds]
         given = [min(each, key=lambda draws: draws.axis, default=None) for each in found]
         uses = self._uses(zip(call.tensors, given, strict=True))

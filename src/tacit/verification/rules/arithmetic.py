@@ -26,7 +26,7 @@ _OTHERS = (
     *("normal", "exponential", "log_normal", "cauchy", "geometric", "random", "poisson", "_standard_gamma"),
     *("_standard_gamma_grad", "binomial", "rrelu_with_noise_backward", "_prelu_kernel", "_prelu_kernel_backward"),
     *("view_as_complex_copy", "complex", "polar", "frexp", "heaviside", "floor_divide", "lift", "lift_fresh_copy"),
-    *("_conj_physical", "celu", "special_zeta", "ldexp"),
+    *("_conj_physical", "celu", "hardswish", "special_zeta", "ldexp"),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from torch import broadcast_shapes
+from torch import Tensor, broadcast_shapes
 
 from tacit.errors import MixesRecords
 from tacit.verification.calls import RULES, Call
@@ -29,24 +29,40 @@ FACTORIES = UNWRITTEN | DRAWS | frozenset((
     "hann_window", "hamming_window", "_efficientzerotensor", "complex32",
 ))  # fmt: skip
 """Read no value of their arguments."""
-FILLS = frozenset(("copy_", "fill_", "zero_", "rrelu_with_noise", *_IN_PLACE))
+FILLS = frozenset(("copy_", "fill_", "zero_", "rrelu_with_noise", "rrelu_with_noise_", *_IN_PLACE))
 """Write all of what they are given, and do not read it."""
 
 
-def drawn(call: Call) -> list[Public]:
-    """How each result of an operation on public values is drawn.
+_LOOKUPS = frozenset(("index", "index_select", "gather", "take", "embedding"))
+
+
+def drawn(call: Call) -> tuple[list[Public], frozenset[int]]:
+    """How each result of an operation on public values is drawn, and identities of values that all draws share.
 
     Draws are records of a kind: where the rule of the operation types its result with draw i in the place of record i,
-    every entry follows one draw alone, all by one function, and so is a draw of one law again.
+    every entry follows one draw alone, all by one function, and so is a draw of one law again. Values that are drawn
+    may be shared by all, as a table is whose entries are taken at drawn indices.
     """
     given = [
         (value, kind.drawn) for value in call.tensors if isinstance(kind := call.kind(value), Public) and kind.drawn
     ]
     name = call.name.removeprefix("aten.")
     if name in DRAWN and call.given.get("generator") is not None:
-        return [Public()]
+        return [Public()], frozenset()
     if name in _IN_PLACE or (name in DRAWN and not given):
-        return [Public(frozenset(_drawn_alike(call, name)))]
+        return [Public(frozenset(_drawn_alike(call, name)))], frozenset()
+    found = _drawn_by_rule(call, name, given)
+    if name in _LOOKUPS and not any(found):
+        table = call.tensors[0]
+        given = [(value, drawn) for value, drawn in given if value is not table]
+        return [Public(frozenset(each)) for each in _drawn_by_rule(call, name, given)] or [Public()], frozenset(
+            [id(table)]
+        )
+    return [Public(frozenset(each)) for each in found] or [Public()], frozenset()
+
+
+def _drawn_by_rule(call: Call, name: str, given: list[tuple[Tensor, frozenset[Draws]]]) -> list[set[Draws]]:
+    """How each result is drawn where values of `given` take the place of records."""
     found: list[set[Draws]] = []
     for count in {each.count for _, drawn in given for each in drawn}:
         ways = [
@@ -59,7 +75,7 @@ def drawn(call: Call) -> list[Public]:
             found = found or [set() for _ in results]
             for each, kind in zip(found, results, strict=False):
                 each.update([Draws(kind.axis, kind.inner, count)] if isinstance(kind, Records) else [])
-    return [Public(frozenset(each)) for each in found] or [Public()]
+    return found
 
 
 def _types(call: Call, name: str) -> list[RecordType]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from tacit.verification.calls import Call, axes_of, rule
-from tacit.verification.record_types import Public, Records, RecordType
+from tacit.verification.record_types import PUBLIC, Public, Records, RecordType
 
 _SCALARS = ("correction", "unbiased", "ord", "p", "dtype", "k", "descending", "stable", "largest", "sorted", "forward",
             "half_to_float", "input_dtype", "normalization", "onesided", "last_dim_size", "mask_type")  # fmt: skip
@@ -90,9 +90,9 @@ def roll(call: Call) -> RecordType:
 
 
 @rule("tril", "triu", "linalg_inv_ex", "linalg_cholesky_ex", "_linalg_eigh", "_linalg_svd", "linalg_qr", "_linalg_det",
-      "_linalg_slogdet", "linalg_lu_factor_ex", "linalg_lu", "_linalg_solve_ex", "linalg_solve_triangular",
-      "triangular_solve", "cholesky_solve", "linalg_pinv", "linalg_matrix_exp", "_cdist_forward", "_euclidean_dist",
-      "cholesky_inverse", "linalg_lu_solve", "linalg_eig")  # fmt: skip
+      "_linalg_slogdet", "linalg_lu_factor_ex", "linalg_lu", "triangular_solve", "cholesky_solve", "linalg_pinv",
+      "linalg_matrix_exp", "_cdist_forward", "_euclidean_dist",
+      "cholesky_inverse", "linalg_eig")  # fmt: skip
 def matrices(call: Call) -> RecordType:
     """Computes within the last two axes; those before them are a batch.
 
@@ -106,6 +106,44 @@ def matrices(call: Call) -> RecordType:
     if isinstance(kind, Records) and kind.axis >= max(value.dim() for value in values) - 2:
         call.refuse("it computes along the records", "Keep the records on an axis before the matrices")
     return kind
+
+
+@rule("_linalg_solve_ex", "linalg_solve_triangular", "linalg_lu_solve")
+def solved(call: Call) -> RecordType | list[RecordType]:
+    """X of A X = B, or of X A = B: a record's own matrices, or its own columns or rows of B beside a public A."""
+    matrix = call["A"] if "A" in call else call["LU"] if "LU" in call else call["self"]
+    given = call["B"]
+    call.read("upper", "unitriangular", "check_errors", "adjoint")
+    left = call["left"]
+    kind = call.records(given)
+    apart = given.dim() - (1 if left else 2)
+    vector = call.name == "aten._linalg_solve_ex" and (given.dim() == 1 or given.shape == matrix.shape[:-1])
+    shared = call.records(matrix) is None and call.records(call["pivots"]) is None
+    if not shared or kind is None or vector or kind.axis != apart:
+        return matrices(call)
+    call.all_tensors()
+    return [kind, *[PUBLIC] * 3] if call.name == "aten._linalg_solve_ex" else kind
+
+
+@rule("linalg_cross")
+def cross(call: Call) -> RecordType:
+    """The product of vectors along `dim`, entry by entry along all other axes."""
+    values = call.all_tensors()
+    kind = call.aligned(values)
+    if isinstance(kind, Records) and kind.axis == call["dim"] % max(value.dim() for value in values):
+        call.refuse("it computes along the records", "Keep the vectors on another axis")
+    return kind
+
+
+@rule("rot90")
+def rot90(call: Call) -> RecordType:
+    """Turns the plane of two axes, neither of them the records'."""
+    value, dims = call["self"], call["dims"]
+    call.read("k")
+    kind = call.records(value)
+    if kind is not None and kind.axis in axes_of(value, dims):
+        call.refuse("it turns the records", "Turn other axes")
+    return kind or Public()
 
 
 def _distances(call: Call, values: list[Tensor]) -> RecordType:
