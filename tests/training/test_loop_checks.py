@@ -1,5 +1,6 @@
 """What a loop makes of a batch is checked: correct loops stay `proven`, undeclared values and reads do not."""
 
+import contextlib
 import copy
 import gc
 import warnings
@@ -685,6 +686,45 @@ def test_a_loss_that_mixes_few_records_is_refused_at_its_operation_in_every_draw
             epochs(p, mixed, 60)
         assert refusal.value.operation == "aten.mean"
         assert refusal.value.line.startswith("test_loop_checks.py:")
+
+
+def test_a_batch_that_another_loop_left_in_hand_disturbs_no_later_run():
+    left = private()
+    rows, _ = next(iter(left.loader))
+    x, y = torch.randn(20, 6), torch.randint(0, 3, (20,))
+    p = private()
+
+    def losses(p, a, b):
+        with p.postprocessing("public data"):
+            optimizer = SGD(p.model.module.parameters(), lr=0.1)
+            F.cross_entropy(p.model.module(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return ce(p.model(a), b)
+
+    epochs(p, losses, 1)
+    assert p.ledger.standing is Standing.PROVEN, p.facts
+    assert rows.shape[1:] == (6,)
+
+
+def test_copies_of_a_batch_stay_on_its_trace():
+    p = private()
+    epochs(p, lambda p, a, b: ce(p.model(copy.deepcopy(a)), copy.deepcopy(b)))
+    assert p.ledger.standing is Standing.PROVEN, p.facts
+
+
+@pytest.mark.parametrize(("declared", "standing"), [(True, Standing.PROVEN), (False, Standing.CONDITIONAL)])
+def test_a_formatted_loss_is_a_number_read(declared, standing):
+    p = private()
+
+    def losses(p, a, b):
+        found = ce(p.model(a), b)
+        with p.unreleased("progress") if declared else contextlib.nullcontext():
+            assert float(f"{found.mean():.3f}") >= 0
+        return found
+
+    epochs(p, losses, 1)
+    assert p.ledger.standing is standing, p.facts
 
 
 def test_a_number_read_is_named_by_line_unless_declared():

@@ -34,6 +34,10 @@ class DrawsOnTrace:
 
     def begin(self, trace: Trace | None) -> None:
         """From now on draws and constants stand on `trace`; on none where it is None."""
+        if (last := self._trace()) is not None:
+            last.over = last is not trace
+        if trace is not None:
+            trace.over = False
         self._trace, self._thread = (lambda: None) if trace is None else ref(trace, self._gone), get_ident()
         before, after = (_TRACED, _ORIGINAL) if trace is None else (_ORIGINAL, _TRACED)
         for name in _ORIGINAL:

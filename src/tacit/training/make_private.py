@@ -19,6 +19,7 @@ from tacit.errors import TrainingMisuse
 from tacit.gradients import examine
 from tacit.noise import Stream
 from tacit.training.batch_session import BatchSession
+from tacit.training.draws import DRAWS
 from tacit.training.execution_record import plan_in_words
 from tacit.training.loader import PrivateLoader, Transform, records_of
 from tacit.training.loop_checks import LoopChecks
@@ -242,6 +243,7 @@ def validate_parts(
             "model and optimizer must be the original ones; got one that is private already. "
             "Pass private.model.module and private.optimizer.original."
         )
+    DRAWS.begin(None)  # What a run makes of itself is nothing of a batch that another loop left in hand.
     records = records_of(loader)
     computed = model if whole is None else whole.module
     examine(computed)

@@ -146,6 +146,7 @@ class Trace:
         written: whether any value was written into, so that identity says nothing any more.
         loss_scale: what a `GradScaler` has multiplied a loss by.
         refusal: what `backward` on a value that did not pass the private model says.
+        over: whether another batch is in hand, or none.
     """
 
     _made = count()
@@ -155,7 +156,7 @@ class Trace:
         self.nodes: list[Node | None] = []
         self.roots: dict[int, Tensor] = {}
         self.outputs: dict[int, Tensor] = {}
-        self.written = False
+        self.written = self.over = False
         self.loss_scale, self.refusal = 1.0, _NOT_PRIVATE
         self.order = next(self._made)
         self._device = "cpu"
@@ -323,8 +324,19 @@ class TracedTensor(Tensor):
             self.trace.reads.note(self)
         return untraced(self, cls)
 
+    def __deepcopy__(self, memo: object) -> Any:
+        return self.detach().clone()
+
+    def __format__(self, form: str) -> str:
+        return format(self.item(), form) if self.dim() == 0 else str(self)
+
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """Raise `TrainingMisuse`: gradients of records flow through the private model alone."""
+        """Raise `TrainingMisuse`: gradients of records flow through the private model alone.
+
+        What follows draws of a batch that is over, and no record, has ordinary gradients.
+        """
+        if self.trace.over and not _follows_rows(self):
+            return untraced(self).backward(*args, **kwargs)
         if kwargs.get("inputs") is not None:
             raise TrainingMisuse(_TO_INPUTS)
         leaf = next(iter(leaves_of([self])), None)
