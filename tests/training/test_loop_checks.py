@@ -525,10 +525,12 @@ def _declared(p):
         (_by_loader(Subset(TABLE, range(40, 60))), Subset(TABLE, range(50)), Standing.CONDITIONAL),
         (_by_loader(Subset(TABLE, range(50, 60))), Subset(TABLE, range(50)), Standing.PROVEN),
         (_by_loader(TensorDataset(HELD_OUT)), TABLE, Standing.PROVEN),
+        (_by_loader(Records(X, Y)), Records(X, Y), Standing.CONDITIONAL),
+        (_by_loader(Records(HELD_OUT, Y[:40].clone())), Records(X, Y), Standing.PROVEN),
     ],
     ids=[
         *("all", "a slice", "held out", "behind", "outside of a subset", "declared", "own loader", "own copy"),
-        *("shared part", "another part", "held out by loader"),
+        *("shared part", "another part", "held out by loader", "own data set twice", "own data set held out"),
     ],
 )
 def test_passes_over_training_data_between_steps_are_noticed(evaluate, data, standing):

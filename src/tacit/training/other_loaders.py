@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from tacit.accounting import Ledger
 from tacit.budget.shared_ledger import tell_of_other_runs
-from tacit.training.captured import Memory
+from tacit.training.captured import Memory, data_leaves
 from tacit.verification.reads import user_line
 
 _PROCESS_KEY = os.urandom(16)  # hashes of records are compared in this process only
@@ -35,7 +35,7 @@ def tell_of_other_loaders(dataset: Any, ledger: Ledger) -> None:
 
 
 class OtherLoaders:
-    """Notices that a loader of the user's own goes over records of `dataset`, by the data set and the numbers.
+    """Notices that a loader of the user's own goes over records of `dataset`, by data set and numbers, or by memory.
 
     Attributes:
         line: of the user's, at which the last one began; empty where none did.
@@ -43,6 +43,7 @@ class OtherLoaders:
 
     def __init__(self, dataset: Any):
         self._whole, self._part = _records(dataset)
+        self._memory = [Memory(each) for each in data_leaves(dataset)] if self._part is None else []
         self.line = ""
         _WATCHING.add(self)
         if DataLoader.__iter__ is _ITERATE:
@@ -53,7 +54,9 @@ class OtherLoaders:
         for part in dataset.datasets if isinstance(dataset, ConcatDataset) else (dataset,):
             whole, numbers = _records(part)
             apart = numbers is not None and self._part is not None and self._part.isdisjoint(numbers)
-            if not apart and _is_same(whole, self._whole):
+            held = [] if numbers is not None else list(data_leaves(whole))
+            shared = any(own.overlaps(value) for own in self._memory for value in held)
+            if shared or (not apart and _is_same(whole, self._whole)):
                 self.line = user_line()
 
 
