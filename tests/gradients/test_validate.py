@@ -208,6 +208,26 @@ def test_models_that_mix_nothing_show_no_leak(case):
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+class Drawing(nn.Module):
+    """Draws by rejection, of which a value decides how many numbers of the generator they take."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.layer, self.norm = nn.Linear(6, 6), norm
+
+    def forward(self, x):
+        shape = nn.functional.softplus(self.layer(x)) + 0.1
+        made = torch.distributions.Gamma(shape, 1.0).rsample() + torch.distributions.Dirichlet(shape).rsample()
+        made = made * torch.poisson(x.abs()) + torch.binomial(torch.full_like(x, 5.0), x.sigmoid())
+        return nn.functional.rrelu(self.norm(made), training=True)
+
+
+def test_draws_by_rejection_neither_show_a_leak_nor_hide_one():
+    x = torch.randn(8, 6, generator=torch.Generator().manual_seed(0))
+    assert leakage(Drawing(nn.Identity()), x) == []
+    assert "norm" in {leak.path for leak in leakage(Drawing(nn.BatchNorm1d(6)), x)}
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_outputs_that_are_not_finite_are_refused(value):
     with pytest.raises(InvalidInput, match="could not be tested"):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -145,8 +145,6 @@ def check_neighbours(model: nn.Module, batch: ProbedBatch, start: Callable[[], N
     for _ in range(_PAIRS if thorough else 1):
         for replaced in _halves(batch.size, draw):
             first, second = _both(model, batch, replaced, start)
-            if first.redraws or second.redraws:
-                continue  # How much the draws of one record take of the generator moves those of the next.
             for leak, name in _leaks(model, first, second, ~replaced, batch.loss is not None):
                 raise UnsupportedModel(_sentence(leak, name, first.state.get(name)))
             changed.update(changed_names(before, first.state))
@@ -188,17 +186,12 @@ class ProbedBatch:
 
 @dataclass
 class _Run:
-    """One run of a copy: outputs, first output of every layer, gradients of the kept rows' outputs, and state.
-
-    Attributes:
-        redraws: whether the values of a record decide how many numbers its draws take.
-    """
+    """One run of a copy: outputs, first output of every layer, gradients of the kept rows' outputs, and state."""
 
     outputs: list[Tensor]
     layers: dict[str, Tensor]
     gradients: dict[str, Tensor]
     state: State
-    redraws: bool = False
 
     def is_finite(self) -> bool:
         """Whether outputs and gradients are."""
@@ -213,13 +206,12 @@ class _Run:
 def _run(model: nn.Module, batch: ProbedBatch, keep: Tensor, start: Callable[[], None]) -> _Run:
     module, restore = copy_to_run(model)
     layers: dict[str, Tensor] = {}
-    draws = _Draws()
     if not batch.together:
         without_frequencies(module)
     try:
         hooks = [inner.register_forward_hook(_noting(layers, path)) for path, inner in module.named_modules() if path]
         start()
-        with draws:
+        with _WithoutRejection():
             returned = outputs_of(module, map_tensors(lambda value: value.detach().clone(), batch.inputs))
             if batch.loss is not None and batch.targets is not None:
                 returned = losses_of(_copied(batch.loss), returned, batch.targets.detach().clone())
@@ -230,21 +222,31 @@ def _run(model: nn.Module, batch: ProbedBatch, keep: Tensor, start: Callable[[],
         state = {name: kept(value) for name, value in module_state(module).items()}
     finally:
         restore()
-    return _Run([value.detach() for value in outputs], layers, gradients, state, draws.redrawn)
+    return _Run([value.detach() for value in outputs], layers, gradients, state)
 
 
-class _Draws(TorchDispatchMode):
-    """Notes draws by rejection, of which a value decides how many numbers are taken."""
+def _middle_slope(x: Tensor, noise: Tensor, lower: float, upper: float, *_: object) -> Tensor:
+    return x * noise.copy_(torch.where(x < 0, (lower + upper) / 2, 1.0))
 
-    _KINDS = frozenset(("_standard_gamma", "_sample_dirichlet", "poisson", "binomial", "rrelu_with_noise"))
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.redrawn = False
+class _WithoutRejection(TorchDispatchMode):
+    """Draws by rejection give a value of their law in the middle, entry by entry.
+
+    How many numbers of the generator such a draw takes follows its parameters, and moves the draws of other records.
+    """
+
+    _MIDDLES: ClassVar[dict[str, Callable[..., Tensor]]] = {
+        "_standard_gamma": lambda shape, *_: shape.clone(),
+        "_sample_dirichlet": lambda weights, *_: weights / weights.sum(-1, keepdim=True),
+        "poisson": lambda rate, *_: rate.round(),
+        "binomial": lambda count, rate, *_: (count * rate).round(),
+        "rrelu_with_noise": _middle_slope,
+        "rrelu_with_noise_": lambda x, *given: x.copy_(_middle_slope(x, *given)),
+    }
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.redrawn = self.redrawn or func.__name__.partition(".")[0].rstrip("_") in self._KINDS
-        return func(*args, **kwargs or {})
+        middle = self._MIDDLES.get(func.__name__.partition(".")[0])
+        return func(*args, **kwargs or {}) if middle is None else middle(*args)
 
 
 def _copied(loss: Loss) -> Loss:
