@@ -67,7 +67,7 @@ def test_weights_and_ledger_are_those_of_a_loop_of_make_private(tmp_path):
 def test_logs_hold_epsilon_and_no_number_of_the_private_records(tmp_path):
     trainer = trainer_of(tmp_path, save_strategy="no")
     output = trainer.train()
-    assert trainer.private.ledger.standing.value == "conditional"  # on the collator
+    assert trainer.private.ledger.standing.value == "proven"
     rows = trainer.state.log_history
     assert all("epsilon" in row for row in rows)
     assert [row["epsilon"] for row in rows] == sorted(row["epsilon"] for row in rows)
@@ -118,7 +118,7 @@ def test_a_run_that_was_killed_and_resumed_counts_every_step_that_ran(tmp_path):
     assert trainer.private.ledger.steps >= 3 + 3 + 2
     assert trainer.private.ledger.steps <= 6 + 2 * 6
     assert trainer.state.global_step == 6
-    assert trainer.private.ledger.standing.value == "conditional"  # on the collator
+    assert trainer.private.ledger.standing.value == "proven"
     assert ran >= 6
 
 
@@ -128,7 +128,7 @@ def test_resuming_an_older_checkpoint_counts_what_ran_after_it(tmp_path):
     again = trainer_of(tmp_path)
     again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert again.private.ledger.steps == 6 + 4
-    assert again.private.ledger.standing.value == "conditional"  # on the collator
+    assert again.private.ledger.standing.value == "proven"
 
 
 @pytest.mark.slow
