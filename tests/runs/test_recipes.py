@@ -60,6 +60,18 @@ def test_an_epsilon_alone_takes_the_best_recipe_and_training_flags_the_paper():
     assert recipe_config("mnist", {"epsilon": 3.0, "epochs": 3.0}, "best").epochs == 3.0
 
 
+@pytest.mark.parametrize("name", ["adult", "bank_marketing"])
+def test_a_known_table_takes_the_method_that_a_rule_chooses(name):
+    best = recipe_config(name, {"epsilon": 1.0})
+    assert (best.dataset, best.method, best.delta) == (name, "auto", 1e-6)
+    assert recipe_config(name, {"epsilon": 1.0, "delta": 1e-5}).delta == 1e-5
+    if name == "adult":
+        assert recipe_config(name, {"epsilon": 1.0}, "paper") == read_config(name, {"epsilon": 1.0})
+        assert recipe_config(name, {"epsilon": 1.0, "epochs": 3.0}) == read_config(
+            name, {"epsilon": 1.0, "epochs": 3.0}
+        )
+
+
 @pytest.mark.parametrize(("name", "overrides", "recipe"), [("har", {"epsilon": 1.0}, "best"), ("mnist", {}, "best")])
 def test_no_recipe_is_a_sentence(name, overrides, recipe):
     with pytest.raises(InvalidInput, match="recipe must be"):

@@ -300,7 +300,7 @@ def _section(name: str, value: object) -> Mapping[str, Any]:
     return value
 
 
-IMAGES, WORDS = "images", "words"
+IMAGES, WORDS, TABLES = "images", "words", "tables"
 IMAGE_FEATURES = ("scattering", "mirrored_scattering", "patches", "patches_as_they_are")
 KINDS = ("auto", "best", "paper")
 RECIPES = {
@@ -309,6 +309,8 @@ RECIPES = {
     "cifar10": (IMAGES, {"features": "mirrored_scattering+patches"}),
     "imdb": (WORDS, {"dataset": "imdb_words"}),
     "kmnist": (IMAGES, {"features": "scattering"}),
+    "adult": (TABLES, {}),
+    "bank_marketing": (TABLES, {}),
 }
 """Preset -> kind of data, and what its features are: mirror images of digits and letters mean something else."""
 
@@ -378,19 +380,21 @@ def _of_folder(path: Path, overrides: Mapping[str, Any]) -> Config:
 
 
 def trained_as(kind: str, epsilon: float) -> dict[str, Any]:
-    """Settings of the linear model on features of images or words.
+    """Settings of the linear model on features of images or words; of tables the method that a rule chooses.
 
     Those of images are chosen on KMNIST and CIFAR-100 with the noise of 60,000 records, those of words on a part of
     IMDb's training reviews with that of all (`benchmarks/recipe_constants.py`).
 
     Args:
-        kind: `IMAGES` or `WORDS`.
+        kind: `IMAGES`, `WORDS` or `TABLES`.
         epsilon: > 0.
 
     Example:
         >>> trained_as("images", 3.0)["epochs"], trained_as("images", 1.0)["epochs"]
         (40, 20)
     """
+    if kind == TABLES:
+        return {"method": AUTO, "delta": 1e-6}
     shared = {"model": "linear", "zero_start": True, "momentum": 0.9, "average": 0.95, "delta": 1e-5}
     epochs, learning_rate, clip_norm = _CHOSEN[kind][bisect_left(_LEVELS, epsilon)]
     shared |= {"epochs": epochs, "learning_rate": learning_rate, "clip_norm": clip_norm}
