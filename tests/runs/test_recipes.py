@@ -72,6 +72,13 @@ def test_a_known_table_takes_the_method_that_a_rule_chooses(name):
         )
 
 
+@pytest.mark.parametrize("name", ["cifar10", "kmnist", "bank_marketing"])
+def test_known_data_without_a_preset_ask_for_epsilon_and_take_further_settings(name):
+    with pytest.raises(InvalidInput, match=f"epsilon must be given for {name}"):
+        recipe_config(name, {})
+    assert recipe_config(name, {"epsilon": 3.0, "epochs": 5.0}).epochs == 5.0
+
+
 @pytest.mark.parametrize(("name", "overrides", "recipe"), [("har", {"epsilon": 1.0}, "best"), ("mnist", {}, "best")])
 def test_no_recipe_is_a_sentence(name, overrides, recipe):
     with pytest.raises(InvalidInput, match="recipe must be"):

@@ -302,8 +302,8 @@ class SyntheticWhitening(PublicFeatures):
     def _principal(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The d largest eigenvalues of C, falling, and the eigenvectors as columns."""
         if self.dimensions < self.images < rows.shape[1]:
-            # Z Z^T / n has the eigenvalues of Z^T Z / n, and Z^T u, scaled, its eigenvectors: fewer drawings than
-            # features are decomposed in a tenth of the time.
+            # Z Z^T / n has the eigenvalues of Z^T Z / n, and Z^T u, scaled, its eigenvectors: with fewer drawings than
+            # features it is the smaller matrix.
             values, vectors = torch.linalg.eigh((rows.double() @ rows.T.double()) / self.images)
             vectors = nn.functional.normalize(rows.T @ vectors.float(), dim=0)
         else:

@@ -337,7 +337,8 @@ _CHOSEN = {
 def recipe_config(source: str, overrides: Mapping[str, Any], recipe: str = "auto") -> Config:
     """Settings of a run by the best recipe, or by the preset as it stands in the paper.
 
-    "auto" takes the best one where an epsilon is given and no setting of the training itself is.
+    "auto" takes the best one where an epsilon is given and no setting of the training itself is, or where the data have
+    no preset.
 
     Args:
         source: a preset or TOML file, or a folder of images by class.
@@ -355,7 +356,13 @@ def recipe_config(source: str, overrides: Mapping[str, Any], recipe: str = "auto
     if recipe == "best" and not (known and "epsilon" in given):
         hint = f"Recipes, at an epsilon (--epsilon 3), are there for {', '.join(RECIPES)}."
         raise check.fail("recipe", "paper or auto for this", recipe, hint)
-    if recipe == "paper" or not known or "epsilon" not in given or (recipe == "auto" and given.keys() - _KEEPS):
+    paper = source in preset_names()
+    if known and not paper and "epsilon" not in given:
+        raise check.fail(
+            "epsilon", f"given for {source}, which has a recipe and no preset", None, "Add --epsilon 3, say."
+        )
+    otherwise = paper and recipe == "auto" and given.keys() - _KEEPS
+    if recipe == "paper" or not known or "epsilon" not in given or otherwise:
         return read_config(source, overrides)
     kind, own = RECIPES[source]
     epsilon = check.positive("epsilon", given["epsilon"])

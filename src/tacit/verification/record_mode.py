@@ -338,6 +338,8 @@ class RecordMode(TorchDispatchMode):
         if call.function.is_view or name == "copy_":
             return  # What a copy has of unwritten memory stays unwritten.
         filled = {id(value) for value in call.written()} if name in rules.FILLS else set()
+        if name == "rrelu_with_noise_":
+            filled.discard(id(call["self"]))  # It fills `noise` alone.
         for value in tensors:
             entry = self.storages.find(value)
             if entry is not None and id(value) not in filled and not is_written(entry, value):
