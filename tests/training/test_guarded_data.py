@@ -2,6 +2,8 @@
 
 import collections
 import contextlib
+import logging
+import os
 import random
 from typing import ClassVar
 
@@ -470,6 +472,7 @@ def test_an_object_that_holds_itself_is_read():
 
 
 KEPT, MEAN, DRAWS = [0.0], torch.zeros(3), random.Random(0)
+LOGGER, TOLD = logging.getLogger(__name__), logging.getLogger(f"{__name__}.told")
 
 
 def kept_in_a_list(row):
@@ -479,6 +482,17 @@ def kept_in_a_list(row):
 
 def kept_in_a_tensor(row):
     return row - MEAN.mul_(0.9).add_(0.1 * row)
+
+
+def logged(row):
+    LOGGER.debug("a row")
+    logging.getLogger(os.urandom(4).hex())  # as an import does that comes late
+    return row
+
+
+def kept_on_a_logger(row):
+    TOLD.row = row
+    return row
 
 
 def noted(seen):
@@ -491,11 +505,13 @@ WRONG_TRANSFORMS = {
     "entry of a list": lambda: kept_in_a_list,
     "tensor": lambda: kept_in_a_tensor,
     "bank": lambda: lambda row: row - BANK[0],
+    "attribute of a logger": lambda: kept_on_a_logger,
 }
 RIGHT_TRANSFORMS = {
     "constants": lambda: Augmentation(torch.abs),
     "draws of Python's": lambda: lambda row: row + DRAWS.gauss(0, 1),
     "draws of torch's": lambda: lambda row: row + torch.randn(3),
+    "a logger": lambda: logged,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import io
+import logging
 import operator
 import random
 import sys
@@ -120,6 +121,9 @@ class ReachedState:
         library = isinstance(value, ModuleType) and not _is_user_module(value)
         if hasattr(value, "__dict__") and not library and not isinstance(value, random.Random):
             self._tables[id(value)] = value.__dict__
+        if isinstance(value, logging.Logger):
+            # All loggers of the process hang on it, and any import that comes late makes another.
+            return True
         if isinstance(value, np.ndarray) and value.nbytes <= _SMALL_BYTES and not value.dtype.hasobject:
             self._arrays[id(value)] = value
         if isinstance(value, list | dict | set | deque):
