@@ -6,14 +6,13 @@ from tacit.erm.methods import METHODS
 from tacit.erm.mlp import DPMLPClassifier
 from tacit.erm.objective import ObjectiveGaussian, PureObjective
 from tacit.erm.public_table import PublicImputer, PublicTable
-from tacit.erm.quantiles import CosineFeatures, PrivateQuantiles, private_histogram, private_median, private_quantiles
+from tacit.erm.quantiles import PrivateQuantiles, private_histogram, private_median, private_quantiles
 from tacit.erm.release import Method, Release
 from tacit.erm.transformers import PrivateScaler, PublicOneHot, PublicScaler
 from tacit.erm.trees import DPBoostedTrees
 
 __all__ = [
     "METHODS",
-    "CosineFeatures",
     "DPBoostedTrees",
     "DPLinearRegression",
     "DPLinearSVC",
