@@ -42,7 +42,7 @@ from tacit.variational import LogisticLikelihood
 from tacit_papers.improved_accounting.concealed import infer_concealed
 from tacit_papers.improved_accounting.posterior_sampling import Schedule, posterior_samples, sgld
 from tacit_papers.input_perturbation.comparison import METHODS
-from tacit_papers.input_perturbation.input_methods import InputPerturbation, randomised_labels
+from tacit_papers.input_perturbation.perturbed_table import InputPerturbation, randomised_labels
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.noise import floating

@@ -12,7 +12,7 @@ from tacit.accounting import Ledger
 from tacit.cli import main
 from tacit.data import from_arrays, table
 from tacit.erm import DPLogisticRegression, DPRidge, PublicOneHot
-from tacit_papers.input_perturbation.input_methods import InputPerturbation, randomised_labels
+from tacit_papers.input_perturbation.perturbed_table import InputPerturbation, randomised_labels
 
 SECRET = "John Smith HIV+"
 SETTINGS = 'dataset = "table"\nepsilon = 1.0\n[table]\npath = "t.csv"\ntarget = "y"\nclasses = ["a", "b"]\n'

@@ -16,7 +16,7 @@ from typing import Any
 
 from tacit.serialization import write_text
 from tacit_papers.base import Paper
-from tacit_papers.registry import PAPERS
+from tacit_papers.reproduce import PAPERS
 from tacit_papers.stored import read_item, values_of
 
 

@@ -33,9 +33,11 @@ from tacit.errors import InvalidInput, LeakWarning, PrivacyWarning
 from tacit.mechanisms import Gaussian
 from tacit.standing import Standing
 from tacit.tradeoff import Mu
+from tacit_papers.input_perturbation.counter_examples import PaperInput
 from tacit_papers.input_perturbation.descent_methods import GaussianOutput
-from tacit_papers.input_perturbation.input_methods import Aggregate, InputPerturbation, PaperInput, randomised_labels
+from tacit_papers.input_perturbation.input_methods import Aggregate
 from tacit_papers.input_perturbation.network import PublishedMLP
+from tacit_papers.input_perturbation.perturbed_table import InputPerturbation, randomised_labels
 
 NOISE = "noise is drawn anew for every fit, and the check compares two fits"
 CALL = "noise is drawn anew for every call, and the check compares two calls"

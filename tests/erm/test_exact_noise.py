@@ -26,8 +26,9 @@ from tacit_papers.input_perturbation.descent_methods import (
     OutputPerturbation,
     descent_rounding,
 )
-from tacit_papers.input_perturbation.input_methods import Aggregate, InputPerturbation, Local, randomised_labels
+from tacit_papers.input_perturbation.input_methods import Aggregate, Local
 from tacit_papers.input_perturbation.objective_methods import ApproximateMinima, ChaudhuriObjective, KiferPureObjective
+from tacit_papers.input_perturbation.perturbed_table import InputPerturbation, randomised_labels
 from tests.erm.cases import problem, terms
 
 PURE = (PureObjective(), ChaudhuriObjective(), KiferPureObjective(), OutputPerturbation())

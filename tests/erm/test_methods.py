@@ -18,9 +18,8 @@ from tacit.standing import Standing
 from tacit.tradeoff import Advantage, Epsilon, Mu
 from tacit.tradeoff.gaussian import gaussian_epsilon, gaussian_mu
 from tacit_papers.input_perturbation.comparison import METHODS
-from tacit_papers.input_perturbation.counter_examples import counter_examples
+from tacit_papers.input_perturbation.counter_examples import PaperInput, counter_examples, published_std, true_mu
 from tacit_papers.input_perturbation.descent_methods import GaussianOutput, NoisySGD, OutputPerturbation, Svrg, constant
-from tacit_papers.input_perturbation.input_methods import PaperInput, published_std, true_mu
 from tests.erm.cases import mean_gap, problem, terms
 
 ALL = [kind() for family in METHODS.values() for kind in family.values()]

@@ -17,6 +17,7 @@ from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_mu
 from tacit.variational.linear import noisy_symmetric
+from tacit_papers.input_perturbation.counter_examples import PaperInput, perturbed
 from tacit_papers.input_perturbation.descent_methods import (
     GaussianOutput,
     GradientDescentOutput,
@@ -24,15 +25,7 @@ from tacit_papers.input_perturbation.descent_methods import (
     OutputPerturbation,
     Svrg,
 )
-from tacit_papers.input_perturbation.input_methods import (
-    Aggregate,
-    Fukuchi,
-    Local,
-    PaperInput,
-    Shuffled,
-    perturbed,
-    shuffled_epsilon,
-)
+from tacit_papers.input_perturbation.input_methods import Aggregate, Fukuchi, Local, Shuffled, shuffled_epsilon
 from tacit_papers.input_perturbation.objective_methods import (
     ApproximateMinima,
     ChaudhuriObjective,

@@ -23,7 +23,8 @@ from tacit.relation import Relation
 from tacit.tradeoff import Mu
 from tacit.variational import DPBayesianLinearRegression, DPBayesianLogisticRegression
 from tacit_papers.input_perturbation.descent_methods import OutputPerturbation
-from tacit_papers.input_perturbation.input_methods import Aggregate, InputPerturbation
+from tacit_papers.input_perturbation.input_methods import Aggregate
+from tacit_papers.input_perturbation.perturbed_table import InputPerturbation
 
 SPENDING = {
     "epsilon": 2.0,

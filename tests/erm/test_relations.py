@@ -18,7 +18,7 @@ from tacit.relation import Relation
 from tacit.tradeoff import Mu
 from tacit.variational import DPBayesianLinearRegression, DPBayesianLogisticRegression
 from tacit_papers.input_perturbation.comparison import METHODS
-from tacit_papers.input_perturbation.input_methods import randomised_labels
+from tacit_papers.input_perturbation.perturbed_table import randomised_labels
 
 SIZED = [(family, name) for family, known in METHODS.items() for name in known if known[name].any_size]
 OTHERS = [(family, name) for family, known in METHODS.items() for name in known if not known[name].any_size]

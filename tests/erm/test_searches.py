@@ -19,7 +19,7 @@ from tacit.budget import Registry
 from tacit.erm import DPLogisticRegression, DPRidge, PrivateScaler, PublicScaler
 from tacit.errors import BudgetExceeded, PrivacyWarning
 from tacit.standing import Standing
-from tacit_papers.input_perturbation.input_methods import InputPerturbation
+from tacit_papers.input_perturbation.perturbed_table import InputPerturbation
 
 DELTA = 1e-5
 FIT = 2  # entries of one fit by objective perturbation

@@ -3,8 +3,7 @@
 import pytest
 
 from tacit_papers.input_perturbation import cross_validation
-from tacit_papers.input_perturbation.convergence import converged
-from tacit_papers.input_perturbation.cross_validation import ITEM, METHODS, RATES, STEPS
+from tacit_papers.input_perturbation.cross_validation import ITEM, METHODS, RATES, STEPS, converged
 
 PAPER = "adult_complete, epsilon 0.1, input perturbation (claimed): "
 

@@ -10,13 +10,11 @@ from tacit.accounting import accountant
 from tacit.mechanisms import Gaussian
 from tacit.standing import Standing
 from tacit_papers.evaluating_dp import (
-    attribute_inference,
+    attacks,
     batch_clipping,
     figures,
     leakage,
     privacy,
-    table_theory,
-    traces,
 )
 from tacit_papers.stored import read_item, values_of
 
@@ -83,7 +81,7 @@ def test_true_epsilon_rows_say_where_a_calibration_fails():
 
 @pytest.mark.parametrize(("epsilon", "steps"), [(0.01, 100), (0.3, 30), (0.1, 1000), (0.9, 5)])
 def test_every_formula_of_the_theory_table_bounds_the_exact_composition(epsilon, steps):
-    value = table_theory.composed(epsilon, steps)
+    value = privacy.composed(epsilon, steps)
     for name in ("advanced", "cdp", "zcdp", "rdp"):
         assert value[name] is None or value[name] >= value["exact"]
     truth = 1 / (1 + math.exp(-epsilon))
@@ -226,28 +224,28 @@ def test_every_record_is_in_as_many_batches_as_its_sampling_says(draw):
 @pytest.mark.slow
 def test_traces_of_the_attacks_that_fall_short(small):
     sizes = {"records": 500, "batch_size": 100, "epochs": 3}
-    found = traces.shadows_by_epochs(**sizes, shadows=2, attack_epochs=[1, 2])
+    found = attacks.shadows_by_epochs(**sizes, shadows=2, attack_epochs=[1, 2])
     assert found.keys() == {"1", "2"}
     assert all(-1 <= advantage <= 1 for advantage in found.values())
-    by_attribute = traces.every_attribute(**sizes)
+    by_attribute = attacks.every_attribute(**sizes)
     for rule in ("posterior", "closest"):
         assert by_attribute[f"{rule}_largest"] >= by_attribute[f"{rule}_mean"]
-    by_epochs = {str(count): 0.05 for count in traces._ATTACK_EPOCHS}
-    rows = traces.ITEM.rows("full", [by_epochs, by_attribute])
+    by_epochs = {str(count): 0.05 for count in attacks._ATTACK_EPOCHS}
+    rows = attacks.TRACES.rows("full", [by_epochs, by_attribute])
     assert [row.difference for row in rows[:4]] == [None, None, None, pytest.approx(-0.03)]
-    assert traces.ITEM.tasks("quick") == traces.ITEM.rows("quick", []) == []
+    assert attacks.TRACES.tasks("quick") == attacks.TRACES.rows("quick", []) == []
 
 
 def test_attribute_inference_is_measured_by_the_guess_and_by_the_lead_of_members():
-    plan = attribute_inference.ITEM.tasks("full")
+    plan = attacks.ITEM.tasks("full")
     values = [{"guess": 0.09 + 0.01 * (task.settings["seed"] % 2), "members": 0.01} for task in plan]
-    assert attribute_inference.authors_columns() == [9, 11, 35, 48, 49]  # of the authors' seed
+    assert attacks.authors_columns() == [9, 11, 35, 48, 49]  # of the authors' seed
     assert [task.settings.get("columns") is None for task in plan] == [False] * 10 + [True] * 10
-    rows = {row.quantity: row for row in attribute_inference.ITEM.rows("full", values)}
+    rows = {row.quantity: row for row in attacks.ITEM.rows("full", values)}
     compared = [row for row in rows.values() if row.tolerance is not None]
     assert all("authors' five" in row.quantity for row in compared)
     assert [(row.published, row.ours, row.repeats) for row in compared] == [(0.005, 0.094, 5), (0.093, 0.094, 5)]
-    assert attribute_inference.ITEM.rows("full", [None] * len(plan))[0].repeats == 0
+    assert attacks.ITEM.rows("full", [None] * len(plan))[0].repeats == 0
     truth = np.array([True, True, True, False])
-    assert attribute_inference.guess_advantage(truth, np.array([1.0, 1.0, 1.0, 0.0])) == 0.0  # always "high"
-    assert attribute_inference.guess_advantage(truth, np.ones(4)) == 1.0
+    assert attacks.guess_advantage(truth, np.array([1.0, 1.0, 1.0, 0.0])) == 0.0  # always "high"
+    assert attacks.guess_advantage(truth, np.ones(4)) == 1.0

@@ -9,7 +9,7 @@ from torch import nn
 
 from tacit.models import MeanOfWords
 from tacit_papers import items_of
-from tacit_papers.gaussian_dp import readings, recommenders, repeated_words, tables
+from tacit_papers.gaussian_dp import figure_4, nonprivate, tables
 
 
 def item(name):
@@ -55,12 +55,12 @@ def test_the_recommenders_read_every_rating_and_beat_the_mean(monkeypatch):
     train, test = part[:500], part[500:]
     data = SimpleNamespace(x_train=pairs[train], y_train=labels[train], x_test=pairs[test], y_test=labels[test])
     monkeypatch.setattr("tacit.data.load", lambda name, data_dir: data)
-    errors = recommenders.movielens(seed=0)
+    errors = nonprivate.movielens(seed=0)
     assert errors["global mean"] == pytest.approx(float(np.sqrt(np.mean((labels[test] - labels[train].mean()) ** 2))))
     assert errors["user CF"] < 0.5 * errors["global mean"]
     assert errors["NMF"] < 0.5 * errors["global mean"]
     values = 1.0 + labels[train]
-    guess = recommenders.biased_factorisation(
+    guess = nonprivate.biased_factorisation(
         pairs[train], values, seed=0, shape=(30, 20), factors=5, epochs=150, rate=0.02
     )
     kept = guess[tuple(pairs[test].T)]
@@ -83,7 +83,7 @@ def test_a_norm_by_place_understates_the_gradient_of_a_record_that_repeats_words
     torch.manual_seed(0)
     model = MeanOfWords(20, 2, width=4, hidden=5, count_padding=True)
     x, y = torch.tensor([[3, 3, 3, 3, 4, 0], [2, 3, 4, 5, 6, 7]]), torch.tensor([0, 1])
-    whole, by_place = (repeated_words.example_norms(model, x, y, summed=summed) for summed in (True, False))
+    whole, by_place = (nonprivate.example_norms(model, x, y, summed=summed) for summed in (True, False))
     for k in range(2):
         model.zero_grad()
         nn.functional.cross_entropy(model(x[k : k + 1]), y[k : k + 1]).backward()
@@ -100,7 +100,7 @@ def test_the_norm_by_place_trains_with_noise(monkeypatch):
     data = SimpleNamespace(x_train=x, y_train=y, x_test=x, y_test=y, bounds=(0, 17))
     monkeypatch.setattr("tacit.data.load", lambda name, data_dir: data)
     for sigma, learns in ((0.5, True), (200.0, False)):
-        test = repeated_words.repeated_words(1, 10, 50, sigma, 1.0, 0.02)["test"]
+        test = nonprivate.repeated_words(1, 10, 50, sigma, 1.0, 0.02)["test"]
         assert len(test) == 10
         assert (test[-1] > 0.9) is learns
 
@@ -147,20 +147,20 @@ def test_figure_4_compares_epochs_that_the_published_curves_have():
 
 def test_curves_are_compared_as_wholes_and_what_has_not_run_is_left_out():
     plan = item("figure-4-readings").tasks("full")
-    published = readings._FIGURE["top"]["moments"]
+    published = figure_4._FIGURE["top"]["moments"]
     own = [0.5, *(each / 100 + 0.01 for each in published)]
     values = [{"test": own}, {"test": own}, *[None] * (len(plan) - 2)]
     rows = {row.quantity: row for row in item("figure-4-readings").rows("full", values)}
     words = ": root mean square distance of the curves, points"
-    fits = rows[f"top, moments, {readings.SETTINGS[1]}, first epoch left out{words}"]
+    fits = rows[f"top, moments, {figure_4.SETTINGS[1]}, first epoch left out{words}"]
     assert (fits.published, fits.ours, fits.passed) == (
         None,
         pytest.approx(1.0),
         None,
     )
-    assert f"top, moments, {readings.SETTINGS[0]}, first three epochs left out{words}" in rows
-    caption = rows[f"top, moments, {readings.SETTINGS[0]}{words}"]
+    assert f"top, moments, {figure_4.SETTINGS[0]}, first three epochs left out{words}" in rows
+    caption = rows[f"top, moments, {figure_4.SETTINGS[0]}{words}"]
     assert (caption.published, caption.passed, caption.repeats) == (None, None, 1)
-    assert rows[f"bottom, clt, {readings.SETTINGS[2]}{words}"].repeats == 0
-    assert item("figure-4-readings").tasks("quick") == readings.ITEM.rows("quick", []) == []
+    assert rows[f"bottom, clt, {figure_4.SETTINGS[2]}{words}"].repeats == 0
+    assert item("figure-4-readings").tasks("quick") == figure_4.READINGS.rows("quick", []) == []
     assert item("figure-4-readings").figures("full", values) == {}

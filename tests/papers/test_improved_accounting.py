@@ -8,11 +8,8 @@ from tacit.standing import Standing
 from tacit_papers.improved_accounting import (
     accuracy,
     counterexamples,
-    coverage,
-    figures,
     inference,
     mnist,
-    needed_distance,
     table_1,
 )
 
@@ -57,17 +54,17 @@ def test_concealed_parameters_do_not_make_samples_free():
 
 
 def test_figures_1_to_3_meet_in_the_published_row():
-    value = figures.spent(100)
-    assert value["epsilon"]["generic"] == pytest.approx(figures.by_order(100, 14.7), abs=1e-4)
+    value = mnist.spent(100)
+    assert value["epsilon"]["generic"] == pytest.approx(mnist.by_order(100, 14.7), abs=1e-4)
     assert value["delta"]["generic"] == pytest.approx(6.2e-10, rel=0.01)
     assert value["delta"]["pld"] > 50 * value["delta"]["generic"]
     run = {"course": [{"epoch": 1.02, "epsilon": 0.2, "delta": 1e-7}]}
-    rows = figures._rows("figure-2", "delta", "quick", [value, None, value, run])
+    rows = mnist._figure_rows("figure-2", "delta", "quick", [value, None, value, run])
     kinds = [Standing.PROVEN, Standing.CLAIMED, Standing.PROVEN]
     assert [row.standing for row in rows] == [*kinds, *kinds, Standing.BAYESIAN]
     assert rows[-1].ours == 1e-7
-    assert "Bayesian" in figures._drawing("figure-2", "delta", "quick", [value, None, value, run])["figure-2"]
-    assert len(figures._rows("figure-2", "delta", "quick", [value] * 3 + [None])) == 9
+    assert "Bayesian" in mnist._drawing("figure-2", "delta", "quick", [value, None, value, run])["figure-2"]
+    assert len(mnist._figure_rows("figure-2", "delta", "quick", [value] * 3 + [None])) == 9
 
 
 def test_figures_4_and_5_average_the_repeats_of_each_method():
@@ -126,12 +123,12 @@ def test_rows_of_the_regressions_compare_the_moments_and_the_bayesian_column():
 
 def test_the_coverage_is_averaged_over_its_tasks():
     values = [{"aware": 0.9, "naive": 0.4}] * 20 + [{"share": 0.8 if k % 2 else 0.6, "width": 0.5} for k in range(20)]
-    rows = coverage._rows("full", values)
+    rows = accuracy._coverage_rows("full", values)
     assert [row.ours for row in rows[:4]] == pytest.approx([0.9, 0.4] * 2)
     assert [row.ours for row in rows[4:]] == pytest.approx([0.7, 0.5] * 2)
     assert {row.repeats for row in rows} == {1000}
-    assert len(coverage._tasks("full")) == 40
-    some = coverage._rows("full", [*values[:5], *[None] * 35])
+    assert len(accuracy._coverage_tasks("full")) == 40
+    some = accuracy._coverage_rows("full", [*values[:5], *[None] * 35])
     assert [row.repeats for row in some] == [500, 500, *[0] * 6]
     assert [row.ours for row in some[:2]] == pytest.approx([0.9, 0.4])
     assert {row.ours for row in some[2:]} == {None}
@@ -139,10 +136,10 @@ def test_the_coverage_is_averaged_over_its_tasks():
 
 def test_simulations_count_how_often_the_truth_is_inside():
     """15 fits of 3 slopes; at 90 % coverage fewer than 31 of 45 inside has probability below 1e-4."""
-    aware = coverage.linear(500, 2.0, 0, 15)
+    aware = accuracy.linear(500, 2.0, 0, 15)
     assert aware["aware"] > 30 / 45
     assert aware["naive"] < aware["aware"]
-    assert coverage.logistic(None, 0, 5)["share"] > 0.5
+    assert accuracy.logistic(None, 0, 5)["share"] > 0.5
 
 
 def test_the_observed_run_is_compared_at_full_size_only():
@@ -171,6 +168,6 @@ def test_concealed_inference_on_abalone_has_three_numbers(original_files):
 
 @pytest.mark.parametrize(("bayesian", "generic"), [(0.95, 1.62), (0.11, 4.54), (0.08, 2.70), (1.0, 1.0)])
 def test_records_at_the_needed_distance_cost_the_published_epsilon(bayesian, generic):
-    ratio, slope = needed_distance.needed_distance(bayesian, generic, 1e-5), math.sqrt(2 * math.log(1e5))
+    ratio, slope = table_1.needed_distance(bayesian, generic, 1e-5), math.sqrt(2 * math.log(1e5))
     reach = -slope + math.sqrt(slope**2 + 2 * generic)
     assert (ratio * reach) ** 2 / 2 + ratio * reach * slope == pytest.approx(bayesian)

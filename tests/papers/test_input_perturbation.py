@@ -12,7 +12,7 @@ from tacit.models import mlp
 from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.tradeoff.gaussian import gaussian_delta
-from tacit_papers.input_perturbation import comparison, counter_examples, label_flip, network, theory
+from tacit_papers.input_perturbation import comparison, counter_examples, network, tables
 from tacit_papers.input_perturbation.tables import load_table, optimality_gap, resplit
 
 # soundness.md S2: (n, claimed) -> exact epsilon, the c that would be needed.
@@ -43,8 +43,8 @@ def test_counter_example_rows_carry_their_standing():
 
 
 def test_two_releases_differ_and_a_seed_repeats_them(monkeypatch):
-    monkeypatch.setattr(label_flip, "_OWN_RUNS", 1)
-    first, again = (label_flip.released(True, 2, 0.5, 1) for _ in range(2))
+    monkeypatch.setattr(counter_examples, "_OWN_RUNS", 1)
+    first, again = (counter_examples.released(True, 2, 0.5, 1) for _ in range(2))
     assert first == again
     assert first["scores"][0] != first["scores"][1]
     assert first["mu"] == pytest.approx(1.068, abs=0.001)
@@ -58,7 +58,7 @@ def test_the_audit_refutes_the_claim_from_separated_worlds_and_not_from_equal_on
             {"scores": (draw.normal(size=100) + shift * flipped).tolist(), "threshold": shift / 2, "mu": 1.0}
             for flipped in (True, False)
         ]
-        return {row.quantity.rsplit(": ")[-1]: row.ours for row in label_flip.ITEM.rows("quick", worlds)}
+        return {row.quantity.rsplit(": ")[-1]: row.ours for row in counter_examples.LABEL_FLIP.rows("quick", worlds)}
 
     # Equal worlds refute the claim with probability below 5e-2; the draws are fixed.
     assert rows(3.0)["claim refuted (1 yes, 0 no)"] == 1.0
@@ -67,7 +67,7 @@ def test_the_audit_refutes_the_claim_from_separated_worlds_and_not_from_equal_on
 
 
 def test_theory_is_recomputed_from_the_formulas():
-    value, n, delta = theory.noise(70000, 123, 0.1), 70000, min(1e-5, 70000**-1.1)
+    value, n, delta = tables.noise(70000, 123, 0.1), 70000, min(1e-5, 70000**-1.1)
     assert value["paper"] == pytest.approx(50 * math.log(1 / delta) / (n * (n - 1) * 0.1 * 0.1**2))
     assert value["kifer"] == pytest.approx(4 * (8 * math.log(2 / delta) + 0.4) / 0.01)
     assert value["fukuchi"] * n == pytest.approx(value["kifer"])
@@ -75,7 +75,7 @@ def test_theory_is_recomputed_from_the_formulas():
         assert gaussian_delta(0.1, size / value[name] ** 0.5) == pytest.approx(delta, rel=1e-6)
     assert value["zhang_derived"] < value["zhang"]
     assert value["paper_repaired"] > 100 * value["paper"]
-    assert set(value) == set(theory.WORDS)
+    assert set(value) == set(tables.WORDS)
 
 
 def test_iris_is_read_as_two_binary_tables():

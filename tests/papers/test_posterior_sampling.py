@@ -13,7 +13,7 @@ from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.variational.linear import SENSITIVITY, noise_aware, noisy_statistics
-from tacit_papers.improved_accounting.coverage import naive_posterior
+from tacit_papers.improved_accounting.accuracy import naive_posterior
 from tacit_papers.improved_accounting.posterior_sampling import Schedule, Smeared, posterior_samples, sgld
 
 

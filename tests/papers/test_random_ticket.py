@@ -6,9 +6,10 @@ import pytest
 
 from tacit.relation import Relation
 from tacit.tickets import paper_scores
-from tacit_papers.lottery_ticket import random_ticket
-from tacit_papers.lottery_ticket.choice import explain
-from tacit_papers.lottery_ticket.random_ticket import ITEM, every_ticket
+from tacit_papers.lottery_ticket import margins
+from tacit_papers.lottery_ticket.margins import RANDOM_TICKET as ITEM
+from tacit_papers.lottery_ticket.margins import every_ticket
+from tacit_papers.lottery_ticket.mechanism import explain
 
 FOUND = {
     "densities": [0.7, 0.5],
@@ -53,8 +54,8 @@ def test_the_lead_of_other_records_is_shown_and_not_compared():
 
 def test_the_choice_moves_the_average_by_at_most_its_distance_times_the_range():
     """|E_P f - E_Q f| <= TV(P, Q) (max f - min f), the bound that the page's conclusion rests on."""
-    moved = abs(random_ticket._expected(FOUND) - sum(FOUND["tests"]) / 2)
-    assert moved <= random_ticket._distance(FOUND) * (max(FOUND["tests"]) - min(FOUND["tests"])) + 1e-12
+    moved = abs(margins._expected(FOUND) - sum(FOUND["tests"]) / 2)
+    assert moved <= margins._distance(FOUND) * (max(FOUND["tests"]) - min(FOUND["tests"])) + 1e-12
 
 
 @pytest.mark.parametrize("first", [0.0, 0.3, 0.5])
@@ -63,7 +64,7 @@ def test_no_tickets_make_the_choice_differ_more_from_a_uniform_draw_than_the_bou
     densities = [1.0] * int(20 * first) + [0.0] * (20 - int(20 * first))
     scores = paper_scores([1.0] * 20, densities)
     chances = explain(scores, densities, 0.02, Relation.REPLACE_ONE).probabilities.tolist()
-    distance = random_ticket._distance({"probabilities": chances})
+    distance = margins._distance({"probabilities": chances})
     bound = math.tanh(0.02 * 50 / (8 * 49))
     assert 100 * bound == pytest.approx(0.255, abs=5e-4)
     assert distance <= bound * (1 + 1e-9)

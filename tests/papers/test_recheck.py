@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.sweeps import Task
-from tacit_papers.recheck import _checked
+from tacit_papers.reproduce import _checked
 
 
 def checked(before, now, function="cost"):

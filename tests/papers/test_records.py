@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tacit_papers.records import common, from_csv, joined, to_csv, without
+from tacit_papers.stored import common, from_csv, joined, to_csv, without
 
 # The first draw of a text builds a table of Unicode, which takes seconds on a busy machine.
 patient = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])

@@ -30,7 +30,7 @@ from tacit.variational import (
 from tacit.variational.linear import noisy_statistics
 from tacit_papers.improved_accounting.concealed import infer_concealed
 from tacit_papers.improved_accounting.posterior_sampling import Schedule, posterior_samples, sgld
-from tacit_papers.input_perturbation.input_methods import InputPerturbation, randomised_labels
+from tacit_papers.input_perturbation.perturbed_table import InputPerturbation, randomised_labels
 from tests.tickets.test_marks import MODES, made
 
 X = np.random.default_rng(0).uniform(-0.5, 0.5, (60, 2))

@@ -9,7 +9,7 @@ from tacit.errors import InvalidInput
 from tacit.noise.discrete import log_probabilities
 from tacit.relation import Relation
 from tacit.tickets import count_scores, paper_scores
-from tacit_papers.lottery_ticket.choice import explain
+from tacit_papers.lottery_ticket.mechanism import explain
 
 ADD, REPLACE = Relation.ADD_REMOVE, Relation.REPLACE_ONE
 DENSITIES = [0.7**i for i in range(1, 16)]

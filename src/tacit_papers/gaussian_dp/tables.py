@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from tacit.sweeps import Task
-from tacit_papers.base import Item, Row, published
+from tacit_papers.base import Item, Row, history_task, published
+from tacit_papers.gaussian_dp.nonprivate import table_3_repeated_task, table_4_task
 from tacit_papers.gaussian_dp.privacy import cost_rows, cost_task
-from tacit_papers.gaussian_dp.recommenders import table_4_task
-from tacit_papers.gaussian_dp.repeated_words import table_3_repeated_task
-from tacit_papers.runs import history_task
 
 KEY = "gaussian-dp"
 NUMBERS = published("tacit_papers.gaussian_dp")

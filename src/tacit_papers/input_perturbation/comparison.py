@@ -24,7 +24,7 @@ from tacit.errors import LeakWarning
 from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
 from tacit_papers.drawing import Panel, panels_svg
-from tacit_papers.input_perturbation.counter_examples import KEY
+from tacit_papers.input_perturbation.counter_examples import KEY, PaperInput
 from tacit_papers.input_perturbation.descent_methods import (
     GaussianOutput,
     GradientDescentOutput,
@@ -32,7 +32,7 @@ from tacit_papers.input_perturbation.descent_methods import (
     OutputPerturbation,
     Svrg,
 )
-from tacit_papers.input_perturbation.input_methods import Aggregate, Fukuchi, Local, PaperInput, Shuffled
+from tacit_papers.input_perturbation.input_methods import Aggregate, Fukuchi, Local, Shuffled
 from tacit_papers.input_perturbation.objective_methods import (
     ApproximateMinima,
     ChaudhuriObjective,
@@ -42,6 +42,7 @@ from tacit_papers.input_perturbation.objective_methods import (
 from tacit_papers.input_perturbation.tables import (
     IRIS,
     LARGE,
+    NUMBERS,
     SMALL,
     TITLES,
     declared,
@@ -50,7 +51,6 @@ from tacit_papers.input_perturbation.tables import (
     public_norm,
     resplit,
 )
-from tacit_papers.input_perturbation.theory import NUMBERS
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 _FAMILIES = ("input", "objective", "output", "gradient")

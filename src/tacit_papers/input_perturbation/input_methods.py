@@ -1,8 +1,6 @@
-"""Input perturbation: on summed statistics, tables and labels, proven, and as published.
+"""Input perturbation on summed statistics and records, proven.
 
-`InputPerturbation` makes a perturbed table for any other learner, `randomised_labels` its labels.
 `Aggregate` (mode A2) adds up perturbed statistics, with a local guarantee for each contributor beside the central one;
-`PaperInput` (Kang, Liu, Niu, Tong, Zhang & Wang, arXiv 2002.08570) is claimed, refuted if T is small against n;
 `Fukuchi` (Fukuchi, Tran & Sakuma 2017) sums up to objective perturbation; `Shuffled` (Feldman, McMillan & Talwar 2021)
 trusts a shuffler.
 """
@@ -10,26 +8,17 @@ trusts a shuffler.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from sklearn.base import OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from tacit import check
-from tacit.accounting import Ledger
 from tacit.calibration import smallest
-from tacit.erm.base import PUBLIC, PrivateEstimator, checked_rows, indices_of, target_for
-from tacit.erm.design import Design, declared_bounds, largest_norm
 from tacit.erm.losses import HuberHinge, Logistic, Squared
-from tacit.erm.release import Method, Release, Terms, guarantee_of, lipschitz, stated
+from tacit.erm.release import Method, Release, Terms, stated
 from tacit.erm.solver import Problem, check_unit_rows, sum_rounding
-from tacit.mechanisms import Approximate, Gaussian, Mechanism, RandomizedResponse
-from tacit.noise import SecureStream, Stream
-from tacit.noise.discrete import uniform_integers
+from tacit.mechanisms import Approximate, Gaussian, Mechanism
 from tacit.relation import Relation
 from tacit.root_finding import bracketed_root
 from tacit.standing import Standing
@@ -41,46 +30,6 @@ from tacit_papers.input_perturbation.objective_methods import KiferObjective, ap
 # What the ledger records as assumed of the contributors.
 SHARES = "every one of the n places sends its message, a removed record the message of a zero row"
 LABELS = "labels are not perturbed: the local guarantee covers the features of a record alone"
-
-
-def published_std(
-    *,
-    lipschitz: float,
-    steps: int,
-    records: int,
-    convexity: float,
-    epsilon: float,
-    delta: float,
-    constant: float = 1.0,
-    convexity_power: float = 0.5,
-) -> float:
-    """Noise standard deviation of equation (9): sigma^2 = c G^2 T log(1/delta) / (n (n - 1) Delta^a epsilon^2).
-
-    Delta is the strong convexity of the mean loss, or its Polyak-Lojasiewicz constant (equation 52). The paper leaves c
-    open ("for some constant c") and its proof gives a = 1 where the only public code has a = 1/2.
-
-    Args:
-        lipschitz: G, of the loss of one record.
-        steps: T >= 1.
-        records: n >= 2.
-        convexity: Delta > 0.
-        epsilon: > 0.
-        delta: in (0, 1).
-        constant: c > 0.
-        convexity_power: a.
-    """
-    fraction = lipschitz**2 * steps * math.log(1 / delta) / (records * (records - 1) * convexity**convexity_power)
-    return math.sqrt(constant * fraction) / epsilon
-
-
-def true_mu(sigma: float, records: int, relation: Relation = Relation.REPLACE_ONE) -> float:
-    """Exact mu of the method on the loss ||theta - x||^2 / 2, which the paper's theorem covers: 2 / (sqrt(n) sigma).
-
-    Gradient descent returns a known multiple of mean(x_i) + N(0, sigma^2 / n I), whatever the number of steps, and one
-    replaced record of the unit ball moves the mean by 2 / n (1 / n when it is zeroed). Scaling the loss by a <= G / 2
-    gives an instance for any G and Delta = a, so no proof of the theorem can exist below this mu.
-    """
-    return relation.sensitivity / (math.sqrt(records) * sigma)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,111 +88,6 @@ class ClaimedRelease(LocalRelease):
         """As of `Release`, with the epsilon that is proven to leak at least."""
         floor = "" if self.floor is None else f"\nleaks at least epsilon {float(self.floor.epsilon(delta)):.4g}, proven"
         return super().summary(delta) + floor
-
-
-@dataclass(frozen=True)
-class PaperInput(Method):
-    """x_i + N(0, sigma^2 I) once per record, then T full-batch gradient steps; sigma by equation (9).
-
-    The guarantee is the paper's and `claimed`; the release's floor is the proven leakage of the same noise on a loss
-    that the theorem covers (`true_mu`). The theorem counts fresh noise in every step; `fresh_noise` draws it so.
-    The strong convexity is checked: strength must be positive.
-
-    Args:
-        steps: T >= 1.
-        constant: c > 0, left open by the paper.
-        convexity_power: a, 1/2 or 1 by the two readings.
-        fresh_noise: new noise for every record in every step.
-        step_scale: step size in units of 1 / smoothness, > 0; the claim does not depend on it.
-
-    Source: Algorithm 1 and equation (9).
-
-    Example:
-        >>> PaperInput(steps=10).standing.value
-        'claimed'
-    """
-
-    family: ClassVar[str] = "input"
-    name: ClassVar[str] = "paper"
-    standing: ClassVar[Standing] = Standing.CLAIMED
-    steps: int = 50
-    constant: float = 1.0
-    convexity_power: float = 0.5
-    fresh_noise: bool = False
-    step_scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        check.count("steps", self.steps)
-        check.positive("step_scale", self.step_scale)
-        check.positive("constant", self.constant)
-        check.real("convexity_power", self.convexity_power, low=0.0, high=1.0)
-
-    def strength(self, problem: Problem, terms: Terms, prior_norm: float) -> float:
-        """Strength n / 1000: the paper needs strong convexity and says no more."""
-        return 1e-3 * problem.records
-
-    def std(self, problem: Problem, terms: Terms) -> float:
-        """Noise standard deviation sigma for this problem."""
-        epsilon, delta = approximate(terms, self.name)
-        check.positive("strength", problem.strength, "Theorem 1 needs strong convexity.")
-        return published_std(
-            lipschitz=lipschitz(problem, self.name),
-            steps=self.steps,
-            records=problem.records,
-            convexity=problem.strength / problem.records,
-            epsilon=epsilon,
-            delta=delta,
-            constant=self.constant,
-            convexity_power=self.convexity_power,
-        )
-
-    def release(self, problem: Problem, terms: Terms) -> Release:
-        """Release the last iterate of gradient descent on the perturbed records."""
-        epsilon, delta = approximate(terms, self.name)
-        sigma = self.std(problem, terms)
-        mechanism = Approximate(epsilon, delta)
-        claim_in(terms, mechanism)
-        theta = self._descend(problem, terms, sigma)
-        return claimed_release(theta, mechanism, terms, sigma, problem.records, self.steps)
-
-    def _descend(self, problem: Problem, terms: Terms, sigma: float) -> np.ndarray:
-        eta = self.step_scale / (problem.loss.smoothness + problem.strength / problem.records)
-        theta, noisy = problem.zero(), perturbed(problem, terms, sigma)
-        for taken in range(self.steps):
-            if self.fresh_noise and taken:
-                noisy = perturbed(problem, terms, sigma)
-            theta = theta - eta / problem.records * noisy.gradient(theta)
-        return theta
-
-
-def perturbed(problem: Problem, terms: Terms, sigma: float) -> Problem:
-    """The problem with N(0, sigma^2) added to every private feature; labels stay."""
-    return replace(problem, features=perturbed_rows(problem, terms, sigma))
-
-
-def claim_in(terms: Terms, mechanism: Approximate) -> None:
-    """Write the paper's mechanism into the ledger, whose every number is then at most claimed."""
-    terms.ledger.mark_unsafe("claimed_calibration", Standing.CLAIMED)
-    terms.ledger.assume(LABELS)
-    terms.charge(mechanism, "input perturbation, calibration of the paper")
-
-
-def claimed_release(
-    theta: np.ndarray, mechanism: Approximate, terms: Terms, sigma: float, records: int, steps: int
-) -> Release:
-    """Release of records that were perturbed as the paper does, with the claim, and the floor beside it.
-
-    Args:
-        theta: released parameters.
-        mechanism: the claim.
-        terms: which set the relation.
-        sigma: noise standard deviation of every feature.
-        records: n.
-        steps: T, for the facts.
-    """
-    facts = {"noise_std": sigma, "steps": steps}
-    floor, standing = true_mu(sigma, records, terms.relation), Standing.CLAIMED
-    return ClaimedRelease(theta, mechanism, terms.certified, standing, facts, 2 / sigma, floor)
 
 
 def perturbed_rows(problem: Problem, terms: Terms, std: float) -> np.ndarray:
@@ -511,130 +355,3 @@ class Fukuchi(KiferObjective):
 def local_gaussian(target: Target) -> Gaussian:
     """The Gaussian mechanism of least noise that meets `target` under replace-one, for one message."""
     return Gaussian(smallest("noise_multiplier", Gaussian, target, relation=Relation.REPLACE_ONE).value)
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class InputPerturbation(OneToOneFeatureMixin, TransformerMixin, PrivateEstimator):
-    """x -> clip(x) + N(0, s^2 I): each transformed row is mu-GDP locally, mu = 2 norm_bound / s, under replace-one.
-
-    Rows are clipped to `data_bounds` and scaled down to `norm_bound`, and stay in their own units. Every call of
-    `transform` draws new noise and adds a step to the ledger: transforming the same rows twice costs twice. Labels are
-    not touched; see `randomised_labels`.
-
-    Args:
-        epsilon: of the local guarantee of one call; see `PrivateEstimator`.
-        delta: of the local guarantee of one call.
-        target: another local guarantee of one call, instead of epsilon and delta.
-        data_bounds: (low, high) of the columns, public; the default is a constant, not read from the data.
-        norm_bound: of a row's norm, public; the default is a constant, not read from the data.
-        relation: of a new ledger; the local guarantee itself is replace-one.
-        ledger: see `PrivateEstimator`.
-        unsafe_seed: see `PrivateEstimator`.
-
-    Attributes:
-        ledger_: what was spent.
-        local_guarantee_: guarantee of a row's own message.
-        noise_std_: of every cell, in the units of X.
-
-    Example:
-        >>> import numpy as np
-        >>> table = InputPerturbation(epsilon=1.0, delta=1e-5, unsafe_seed=0).fit_transform(np.zeros((3, 2)))
-        >>> table.shape
-        (3, 2)
-    """
-
-    data_bounds: tuple[Any, Any] = (-1.0, 1.0)
-    norm_bound: float | None = None
-    relation: str = "replace_one"
-
-    def fit(self, X: Any, y: Any = None) -> InputPerturbation:
-        """Calibrate to the number of rows; reads nothing else of X."""
-        X = checked_rows(self, X, reset=True)
-        low, high = declared_bounds(self.data_bounds, X.shape[1])
-        norm = largest_norm(low, high, X.shape[1]) if self.norm_bound is None else self.norm_bound
-        self.design_ = Design(low, high, check.positive("norm_bound", norm), 0.0)
-        self.ledger_ = self._open_ledger()
-        self.ledger_.assume(PUBLIC)
-        self.ledger_.assume(SHARES)
-        self.target_ = self._target(len(X))
-        self.step_ = local_gaussian(self.target_)
-        self.noise_std_ = self.step_.noise_multiplier * self.design_.norm_bound
-        return self
-
-    def transform(self, X: Any) -> np.ndarray:
-        """Perturbed rows, float64 of the shape of X; one more step in the ledger."""
-        check_is_fitted(self)
-        rows = self.design_.clipped(checked_rows(self, X, reset=False))
-        terms = self._terms()
-        terms.charge(self.step_, "perturbed table", exact=True)
-        return terms.noisy(rows, std=self.noise_std_, rounding=sum_rounding(1))
-
-    @property
-    def local_guarantee_(self) -> TradeOff:
-        """Local guarantee of one row, against whoever sees its perturbed copy of one call."""
-        check_is_fitted(self)
-        return guarantee_of(self.step_, Relation.REPLACE_ONE, self._terms().standing)
-
-    def _terms(self) -> Terms:
-        return Terms(self.target_, self.ledger_, self._stream(), weakened=self._weakened)
-
-
-def randomised_labels(
-    y: Any, *, classes: Sequence[Any], epsilon: float, ledger: Ledger, stream: Stream | None = None
-) -> np.ndarray:
-    """K-ary randomised response: each label is kept with odds e^epsilon : 1 against every other class.
-
-    epsilon-DP for each label under replace-one, recorded in `ledger`; e^epsilon / (e^epsilon + k - 1) are kept.
-
-    Args:
-        y: labels, (n,), each one of `classes`.
-        classes: k >= 2 declared labels.
-        epsilon: > 0.
-        ledger: written to before any label is drawn.
-        stream: source of the noise; the secure stream by default.
-
-    Raises:
-        InvalidInput: a label is not declared, or epsilon is not positive.
-
-    Example:
-        >>> from tacit.accounting import Ledger
-        >>> from tacit.noise import SeededStream
-        >>> randomised_labels([0, 1, 1], classes=[0, 1], epsilon=9.0, ledger=Ledger(), stream=SeededStream(0)).tolist()
-        [0, 1, 1]
-    """
-    with check.reading("y", "one label for each record"):
-        labels = np.asarray(y)
-    known, places = indices_of(labels, classes, strict=True)
-    check.positive("epsilon", epsilon)
-    source = stream if stream is not None else SecureStream()
-    terms = Terms(target_for(None, epsilon, 0.0, len(places)), ledger, source)
-    terms.charge(RandomizedResponse(epsilon), "labels", exact=True)
-    return known[randomised_response(source, places, len(known), epsilon)]
-
-
-def randomised_response(stream: Stream, answers: np.ndarray, count: int, epsilon: float) -> np.ndarray:
-    """Each of `answers` kept with odds of at most e^epsilon : 1 against every other of `count`, in integers.
-
-    An answer stays where a random word is below K, the largest integer with K (count - 1) <= E (2^64 - K) for a
-    rational E <= e^epsilon.
-
-    Args:
-        stream: source of the bits.
-        answers: in 0, ..., count - 1, shape (n,).
-        count: number of possible answers, >= 2.
-        epsilon: > 0.
-
-    Raises:
-        InvalidInput: `count` is below 2, or epsilon not positive.
-
-    Example:
-        >>> from tacit.noise import SeededStream
-        >>> randomised_response(SeededStream(0), np.array([0, 1]), 2, 40.0).tolist()
-        [0, 1]
-    """
-    others = check.count("count", count, minimum=2) - 1
-    odds = Fraction(math.exp(min(check.positive("epsilon", epsilon), 600.0))) * (1 - Fraction(1, 2**50))
-    kept = stream.bits(len(answers)) < np.uint64(min(int(2**64 * odds / (odds + others)), 2**64 - 1))
-    moves = np.zeros(len(answers), np.int64)
-    moves[~kept] = 1 + uniform_integers(stream, others, int((~kept).sum()))
-    return (answers + moves) % count

@@ -27,8 +27,7 @@ from tacit.noise import SeededStream, gaussian
 from tacit.sweeps import Task
 from tacit_papers.base import Item, Row
 from tacit_papers.drawing import Panel, panels_svg
-from tacit_papers.input_perturbation.counter_examples import KEY
-from tacit_papers.input_perturbation.input_methods import claim_in, claimed_release, published_std
+from tacit_papers.input_perturbation.counter_examples import KEY, claim_in, claimed_release, published_std
 from tacit_papers.input_perturbation.objective_methods import approximate, kifer_variance
 from tacit_papers.input_perturbation.tables import LARGE, TITLES, declared, load_table, public_norm, resplit
 

@@ -12,11 +12,9 @@ from statistics import mean, stdev
 from typing import Any
 
 from tacit.sweeps import Task
-from tacit_papers.base import Item, Row
+from tacit_papers.base import Item, Row, history_task
 from tacit_papers.drawing import Points, lines_svg
-from tacit_papers.lottery_ticket.choice import NUMBERS
-from tacit_papers.lottery_ticket.mask_attack import KEY
-from tacit_papers.runs import history_task
+from tacit_papers.lottery_ticket.mechanism import KEY, NUMBERS
 
 _PAPER: dict[str, Any] = {
     "model": "mlp",
