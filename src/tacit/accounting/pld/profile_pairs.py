@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from tacit.accounting.pld.dispatch import Dispatch
-from tacit.mechanisms.pairs import GaussianPair, Nodes, Pair, SampledGaussianPair
+from tacit.mechanisms.pairs import GaussianPair, GridPair, Pair, SampledGaussianPair
 from tacit.mechanisms.pairs.base import Table
 from tacit.tradeoff import Curve
 
@@ -83,7 +83,7 @@ def reach_of(directions: list[Parts], delta: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class ProfilePair(Pair):
+class ProfilePair(GridPair):
     """The pair of a table, for which no other is the same: tables are large, and are made once.
 
     Args:
@@ -108,19 +108,9 @@ class ProfilePair(Pair):
         return self.columns
 
     @property
-    def table_error(self) -> np.ndarray:
-        """Return zeros: the losses are grid points that the pair chooses, to which its masses belong."""
-        return np.zeros(len(self.columns[0]))
-
-    @property
     def negative_infinity_mass(self) -> float:
         """Return the Q-mass of loss -inf."""
         return max(1.0 - float(self.columns[2].sum()), 0.0)
-
-    @property
-    def largest(self) -> float:
-        """Return the supremum of the finite losses."""
-        return float(self.columns[0][-1])
 
     @property
     def reached(self) -> bool:
@@ -130,10 +120,6 @@ class ProfilePair(Pair):
     def attained(self, share: float) -> Pair:
         """Return a pair that a mechanism of the family reaches."""
         return self.lower[min(int(max(share, 0.0) * len(self.lower)), len(self.lower) - 1)] if self.lower else self
-
-    def nodes(self, theta: float, frequency: float) -> Nodes:
-        """Return the finite losses with their masses."""
-        return Nodes(*self.columns)
 
 
 def _masses(losses: np.ndarray, values: np.ndarray) -> Table:

@@ -31,9 +31,6 @@ LOG_LEAST_TAIL = -80.0
 PERTURBATION = 16 * UNIT * (MASS + MASS_SLOPE * -LOG_LEAST_TAIL)
 """What a step's rounded masses move at most: losses by so much, and delta by so much of itself (Lemma 5.3)."""
 
-_LONG = float(np.finfo(np.longdouble).eps) / 2 / UNIT
-"""Rounding unit of an extended float in units u: 2^-11 where there is one, 1 elsewhere."""
-
 
 def mass_units(mass: np.ndarray | float) -> np.ndarray:
     """Units of the relative error of tail masses (Lemma 2.4); those of the smallest normal double for none."""
@@ -48,13 +45,3 @@ def pairwise_units(count: int) -> float:
 def dot_units(count: int) -> float:
     """Units of a complex inner product of `count` terms in any order, relative to the sum of sizes (Lemma 2.1)."""
     return 3.0 * count + 2.0
-
-
-def tails(masses: np.ndarray) -> np.ndarray:
-    """Sums over all entries from each one on, and 0 at the end, to `tail_units`."""
-    return np.append(np.cumsum(masses[::-1], dtype=np.longdouble)[::-1].astype(float), 0.0)
-
-
-def tail_units(count: int) -> float:
-    """Units that `tails` of `count` masses loses, relative to each sum (Lemma 2.1, in extended floats)."""
-    return 1.0 + count * _LONG

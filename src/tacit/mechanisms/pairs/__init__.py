@@ -1,6 +1,13 @@
 """Dominating pairs: for each mechanism, the two output laws that no neighbouring data sets exceed."""
 
-from tacit.mechanisms.pairs.adaptive import AdaptivePair, AttainedPair, JointPair, RevealedBlock, attained_lines
+from tacit.mechanisms.pairs.adaptive import (
+    AdaptivePair,
+    AttainedPair,
+    GridPair,
+    JointPair,
+    RevealedBlock,
+    attained_lines,
+)
 from tacit.mechanisms.pairs.allocation import AllocationPair, SubsetSumPair
 from tacit.mechanisms.pairs.base import LOSS_UNIT, MixedPair, Nodes, Pair
 from tacit.mechanisms.pairs.discrete import (

@@ -16,14 +16,14 @@ adapt. Such lines add up, and the largest of several is again below the largest 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from tacit.mechanisms.pairs.base import Nodes, Pair, Table, table_bin_masses
+from tacit.mechanisms.pairs.base import Pair, Table
+from tacit.mechanisms.pairs.discrete import TabulatedPair
 from tacit.root_finding import bracketed_root
 
 _MEMBERS = 40  # Members of a covering; their tests are 1 / 40 of the range apart.
@@ -33,36 +33,13 @@ _LOG_TAIL = -92.0  # log of the chance of too long a block: e^-92 = 1e-40.
 Families = tuple[tuple[Pair, int], ...]
 
 
-class GridPair(Pair, ABC):
+class GridPair(TabulatedPair):
     """A pair of finitely many losses that it chooses itself, on a grid or where lines meet."""
 
     @property
     def table_error(self) -> np.ndarray:
         """Return zeros: the masses belong to exactly these losses."""
-        return np.zeros(len(self.columns[0]))
-
-    @property
-    @abstractmethod
-    def columns(self) -> Table:
-        """Losses with their masses under P and Q."""
-
-    @property
-    def table(self) -> Table:
-        """Return the losses with their masses under P and Q."""
-        return self.columns
-
-    @property
-    def largest(self) -> float:
-        """Return the supremum of the finite losses."""
-        return float(self.columns[0][-1])
-
-    def nodes(self, theta: float, frequency: float) -> Nodes:
-        """Return the finite losses with their masses."""
-        return Nodes(*self.columns)
-
-    def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the P- and Q-masses of the finite losses in each bin."""
-        return table_bin_masses(edges, *self.columns)
+        return np.zeros(len(self.table[0]))
 
 
 @dataclass(frozen=True)
@@ -73,7 +50,7 @@ class AdaptivePair(GridPair):
     steps: int
 
     @property
-    def columns(self) -> Table:
+    def table(self) -> Table:
         """Return the losses with their masses under P and Q."""
         return _table(((self.member, self.steps),))
 
@@ -89,7 +66,7 @@ class JointPair(GridPair):
     families: Families
 
     @property
-    def columns(self) -> Table:
+    def table(self) -> Table:
         """Return the losses with their masses under P and Q."""
         return _table(self.families)
 
@@ -122,7 +99,7 @@ class RevealedBlock(AdaptivePair):
         return self.infinity_mass
 
     @property
-    def columns(self) -> Table:
+    def table(self) -> Table:
         """Return the losses with their masses under P and Q."""
         return _mixed_table(self.member, self.steps, self.rate, self.most)
 
@@ -321,7 +298,7 @@ class AttainedPair(GridPair):
     families: Families
 
     @property
-    def columns(self) -> Table:
+    def table(self) -> Table:
         """Return the losses with their masses under P and Q."""
         return _upper_hull(self.families)
 
