@@ -22,7 +22,7 @@ from tacit.accounting import accountant
 from tacit.attacks import Scores, roc
 from tacit.audit import guessed_right, one_run_curve_refutes
 from tacit.audit.bounds import LARGEST_MU, RateBound, clopper_pearson, perfect_privacy, smallest_refuting
-from tacit.audit.results import Finding
+from tacit.audit.run import Finding
 from tacit.mechanisms import Mechanism
 from tacit.relation import Relation
 from tacit.standing import Standing

@@ -33,7 +33,7 @@ import tacit
 from benchmarks.language_model_page import show
 from tacit.accounting import Ledger
 from tacit.audit import CanaryAudit, InsertionCanaries
-from tacit.data.registry import source
+from tacit.data.published import source
 from tacit.data.words import reviews
 from tacit.lora import add_lora
 from tacit.losses import IGNORED, causal_lm

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tacit import data
-from tacit.data.registry import source
+from tacit.data.published import source
 from tacit.errors import InvalidInput, LeakWarning, MissingData
 
 WITH_FILES = [name for name in data.names() if source(name).files]

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from tacit import data
-from tacit.data import registry
 from tacit.data.files import File, fetch
-from tacit.data.published import Source
+from tacit.data.published import _SOURCES, Source, source
 from tacit.errors import MissingData, TacitError
 
 CONTENT = b"published" * 1000
@@ -116,7 +115,7 @@ def test_pooch_is_asked_for_by_name(monkeypatch, mirror, tmp_path):
 
 def test_download_by_name(monkeypatch, mirror, tmp_path):
     made = Source("made", "", (1, 1), (1,), ("a", "b"), "", lambda folder: None, (published(f"{mirror}/whole"),))
-    monkeypatch.setitem(registry._SOURCES, "made", made)
+    monkeypatch.setitem(_SOURCES, "made", made)
     assert data.describe("made", data_dir=tmp_path)["files"][0]["state"] == "missing"
     assert data.download("made", data_dir=tmp_path) == (tmp_path / "set" / "part",)
     assert data.describe("made", data_dir=tmp_path)["files"][0]["state"] == "present"
@@ -124,7 +123,7 @@ def test_download_by_name(monkeypatch, mirror, tmp_path):
 
 @pytest.mark.parametrize("name", data.names())
 def test_mirrors_serve_the_name_of_the_file(name):
-    for file in registry.source(name).files:
+    for file in source(name).files:
         for url in file.urls:
             assert url.startswith(("https://", "http://"))
             assert url.rpartition("/")[2] == file.path.rpartition("/")[2]

@@ -9,7 +9,7 @@ import pytest
 
 from tacit.accounting import Ledger
 from tacit.erm import DPLinearRegression, DPLogisticRegression, linear_model
-from tacit.erm.lead import lead_of_classes, lead_of_numbers
+from tacit.erm.gradient import lead_of_classes, lead_of_numbers
 from tacit.erm.release import Terms
 from tacit.errors import UtilityWarning
 from tacit.tradeoff import Mu

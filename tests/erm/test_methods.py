@@ -8,7 +8,7 @@ import pytest
 from tacit.accounting import Ledger, accountant
 from tacit.erm import GradientDescent
 from tacit.erm.losses import HuberHinge, Logistic, Softmax, Squared
-from tacit.erm.methods import method_of
+from tacit.erm.objective import method_of
 from tacit.erm.release import Terms
 from tacit.erm.solver import minimise
 from tacit.errors import InvalidInput

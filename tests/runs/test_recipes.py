@@ -8,8 +8,7 @@ from PIL import Image
 import tacit
 from tacit.data import from_arrays
 from tacit.data.image_folder import image_folder, images_in
-from tacit.data.published import Source
-from tacit.data.registry import _SOURCES, source
+from tacit.data.published import _SOURCES, Source, source
 from tacit.data.words import COLUMNS, word_codes
 from tacit.errors import InvalidInput
 from tacit.features import Scattering2d, base, drawings, patches

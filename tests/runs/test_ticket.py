@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tacit.cli import main
-from tacit.data import registry
+from tacit.data import published
 from tacit.data.files import File
 from tacit.tickets import Ticket
 from tacit.tickets.iterative_pruning import data_free_ticket, transferred_ticket
@@ -77,7 +77,7 @@ def test_the_origin_of_a_public_ticket_is_an_assumption(tmp_path, capsys):
 
 def test_an_origin_of_the_same_records_is_refused(tmp_path, monkeypatch, capsys):
     for name in ("digits", "iris"):
-        monkeypatch.setitem(registry._SOURCES, name, replace(registry.source(name), family="alike"))
+        monkeypatch.setitem(published._SOURCES, name, replace(published.source(name), family="alike"))
     assert trained(tmp_path, "--set", "ticket.mode=T1", "--set", "ticket.origin=iris")[0] == 2
     assert "other data than those that are protected" in capsys.readouterr().err
 
@@ -85,8 +85,8 @@ def test_an_origin_of_the_same_records_is_refused(tmp_path, monkeypatch, capsys)
 def test_a_table_that_is_the_origin_itself_is_refused(tmp_path, monkeypatch, capsys):
     rows = b"a,b,y\n" + b"".join(b"%d,%d,%d\n" % (i % 7, i % 5, i % 2) for i in range(200))
     (tmp_path / "mine.csv").write_bytes(rows)
-    known = replace(registry.source("creditcard"), files=(File("other.csv", sha256(rows).hexdigest(), len(rows)),))
-    monkeypatch.setitem(registry._SOURCES, "creditcard", known)
+    known = replace(published.source("creditcard"), files=(File("other.csv", sha256(rows).hexdigest(), len(rows)),))
+    monkeypatch.setitem(published._SOURCES, "creditcard", known)
     (tmp_path / "config.toml").write_text(
         """
         dataset = "table"

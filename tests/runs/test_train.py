@@ -12,7 +12,7 @@ import pytest
 from tacit import data
 from tacit.accounting import ACCOUNTANTS, Ledger, accountant
 from tacit.cli import main
-from tacit.data import registry
+from tacit.data import published
 from tacit.errors import InvalidInput, MissingData, TrainingMisuse
 from tacit.mechanisms import Gaussian
 from tacit.runs import audit_run, read_config, train
@@ -194,8 +194,8 @@ def test_undeclared_bounds_of_a_table_leave_claims_only(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tacit.errors.LeakWarning")
 def test_what_a_data_set_was_prepared_from_is_said_beside_the_number(tmp_path, monkeypatch, capsys):
-    prepared = replace(registry.source("digits"), leaks=("the vocabulary",))
-    monkeypatch.setitem(registry._SOURCES, "digits", prepared)
+    prepared = replace(published.source("digits"), leaks=("the vocabulary",))
+    monkeypatch.setitem(published._SOURCES, "digits", prepared)
     assert main(["train", "digits", "--epochs", "1", "--out", str(tmp_path / "run")]) == 0
     said = "without a privacy cost: the vocabulary."
     assert said in " ".join(capsys.readouterr().out.split())

@@ -1,8 +1,11 @@
 """Membership inference attacks on models given as callables."""
 
-from tacit.attacks.base import Attack, Examples, Model, Scores
-from tacit.attacks.metrics import (
+from tacit.attacks.base import (
+    Attack,
+    Examples,
+    Model,
     Overlap,
+    Scores,
     advantage,
     approximate_bound,
     error_rates,
@@ -17,10 +20,12 @@ from tacit.attacks.reference_attacks import (
     PRIVILEGED_ATTACKS,
     LikelihoodRatioOffline,
     LikelihoodRatioOnline,
+    Recipe,
+    References,
     RelativeMembership,
     attack_named,
+    half_splits,
 )
-from tacit.attacks.reference_models import Recipe, References, half_splits
 from tacit.attacks.stacked_training import Stack, train_stacked
 from tacit.attacks.threshold_attacks import (
     Entropy,

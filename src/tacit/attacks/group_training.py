@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from tacit.attacks.reference_models import Recipe
+from tacit.attacks.reference_attacks import Recipe
 from tacit.clipping import FlatClip
 from tacit.gradients import ClippedSum
 from tacit.losses import sequence_classification

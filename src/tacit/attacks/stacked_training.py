@@ -14,7 +14,7 @@ import numpy as np
 
 from tacit import check
 from tacit.attacks.base import Examples, Model
-from tacit.attacks.reference_models import Recipe, References
+from tacit.attacks.reference_attacks import Recipe, References
 from tacit.noise import SecureStream, Stream
 from tacit.serialization import write_bytes
 

@@ -4,7 +4,7 @@ from tacit.audit.bounds import ESTIMATORS, band
 from tacit.audit.canaries import AllocationLikelihoodRatio, CanaryAudit, GroupedLikelihoodRatio, LikelihoodRatio
 from tacit.audit.foreign_trainer import replay_trainer
 from tacit.audit.insertion_canaries import InsertionCanaries, audit_foreign_scores
-from tacit.audit.noise_monitor import NoiseMonitor
+from tacit.audit.monitors import AllocationMonitor, GroupMonitor, NoiseMonitor, SamplerMonitor
 from tacit.audit.one_run_audit import (
     audit_one_run,
     audit_one_run_curve,
@@ -12,9 +12,7 @@ from tacit.audit.one_run_audit import (
     one_run_curve_refutes,
     one_run_p_value,
 )
-from tacit.audit.results import AuditResult, Finding, Report, Trials
-from tacit.audit.run import audit_scores, one_run
-from tacit.audit.sampler_monitor import AllocationMonitor, GroupMonitor, SamplerMonitor
+from tacit.audit.run import AuditResult, Finding, Report, Trials, audit_scores, one_run
 
 __all__ = [
     "ESTIMATORS",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from tacit import check
-from tacit.audit.results import AuditResult, Finding, Report
+from tacit.audit.run import AuditResult, Finding, Report
 from tacit.mechanisms import BallsAndBins, CyclicAllocation, CyclicPoisson, MinSeparation, ToeplitzStrategy
 from tacit.mechanisms.matrix import Strategy
 from tacit.noise.correlated import Whitening

@@ -15,8 +15,7 @@ import numpy as np
 from tacit import check
 from tacit.attacks import Scores
 from tacit.audit.bounds import ESTIMATORS
-from tacit.audit.results import AuditResult
-from tacit.audit.run import measured_tradeoff
+from tacit.audit.run import AuditResult, measured_tradeoff
 from tacit.tradeoff import TradeOff
 
 SIMULATED = 20

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import check
-from tacit.audit.noise_monitor import NoiseMonitor
-from tacit.audit.sampler_monitor import SamplerMonitor
+from tacit.audit.monitors import NoiseMonitor, SamplerMonitor
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
 

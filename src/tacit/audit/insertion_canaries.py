@@ -22,8 +22,7 @@ from tacit.attacks import Scores
 from tacit.attacks.base import vector
 from tacit.audit.canaries import CanaryAudit
 from tacit.audit.one_run_audit import audit_one_run, audit_one_run_curve
-from tacit.audit.results import Report, Trials
-from tacit.audit.run import audit_scores
+from tacit.audit.run import Report, Trials, audit_scores
 from tacit.errors import InvalidInput
 from tacit.noise import SecureStream, Stream
 from tacit.relation import Relation

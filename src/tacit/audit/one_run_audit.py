@@ -18,7 +18,7 @@ from scipy.special import bdtr, gammaln, ndtr, ndtri
 from tacit import check
 from tacit.attacks import Scores
 from tacit.audit.bounds import LARGEST_MU, perfect_privacy, smallest_refuting
-from tacit.audit.results import Finding
+from tacit.audit.run import Finding
 from tacit.relation import Relation
 from tacit.root_finding import TO_ZERO, bisect, bracketed_root
 from tacit.standing import Standing

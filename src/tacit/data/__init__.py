@@ -2,7 +2,7 @@
 
 from tacit.data.dataset import Dataset, from_arrays, split
 from tacit.data.files import data_folder
-from tacit.data.registry import describe, download, load, made_of, names, same_records
+from tacit.data.published import describe, download, load, made_of, names, same_records
 from tacit.data.table import table
 
 __all__ = [

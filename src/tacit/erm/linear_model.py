@@ -17,10 +17,9 @@ from tacit.calibration import smallest
 from tacit.data.dataset import report
 from tacit.erm.base import PUBLIC, PUBLIC_SIZE, QUOTES_NOTHING, PrivateEstimator, checked_rows
 from tacit.erm.design import Design, column_bounds, largest_norm, smallest_ball
-from tacit.erm.gradient import MORE, NUMBERS, QUANTILE_SHARE, TWO, Shape
-from tacit.erm.lead import CHECK_SHARE, lead_of_classes, lead_of_numbers
+from tacit.erm.gradient import CHECK_SHARE, MORE, NUMBERS, QUANTILE_SHARE, TWO, Shape, lead_of_classes, lead_of_numbers
 from tacit.erm.losses import Loss
-from tacit.erm.methods import method_of
+from tacit.erm.objective import method_of
 from tacit.erm.quantiles import CosineDesign, distributions, mechanism_of
 from tacit.erm.release import Method, Release, Terms
 from tacit.erm.solver import Problem

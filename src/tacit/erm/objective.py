@@ -4,6 +4,11 @@
 solver's tolerance is part of the guarantee: `rounded_minimiser` hides the error by a second, small noise (Iyengar,
 Near, Song, Thakkar, Thakurta & Wang, S&P 2019). `PureObjective` stands in where delta is 0 (Chaudhuri, Monteleoni &
 Sarwate, JMLR 2011; Kifer, Smith & Thakurta, COLT 2012).
+
+`METHODS`: the methods by name.
+
+Published ones, such as output perturbation and input perturbation, are instances of classes in
+`tacit_papers.input_perturbation`.
 """
 
 from __future__ import annotations
@@ -16,12 +21,14 @@ import numpy as np
 
 from tacit import check
 from tacit.calibration import smallest
+from tacit.erm.gradient import GradientDescent
 from tacit.erm.losses import Loss
 from tacit.erm.release import Method, Release, Terms, lipschitz, log_volume
 from tacit.erm.solver import ROUNDED_DOWN, TOLERANCE, Problem, gradient_rounding, minimise
 from tacit.mechanisms import Approximate, Compose, Gaussian, ObjectivePerturbation
 from tacit.noise import NORMAL_ERROR, longest_radial, near_gaussian, near_radial, radial_error
 from tacit.root_finding import bracketed_root
+from tacit.tradeoff import Epsilon, Target
 
 # Share of (epsilon, delta) that pays for the solver's tolerance: a thousandth costs a thousandth more noise.
 ROUNDING_SHARE = 1e-3
@@ -199,3 +206,26 @@ def pulled_strength(problem: Problem, noise_norm: float, prior_norm: float) -> f
     strength = noise_norm / prior_norm
     curvature = problem.size * problem.loss.smoothness / problem.shape[0]
     return strength * min(1.0, math.sqrt(strength / curvature))
+
+
+METHODS: dict[str, type[Method]] = {"objective": ObjectiveGaussian, "gradient": GradientDescent}
+
+
+def method_of(method: object, target: Target) -> Method:
+    """The method that an estimator's `method` names; a `Method` instance is taken as it is.
+
+    "objective" is `PureObjective` where `target` has delta 0.
+
+    Raises:
+        InvalidInput: a name is unknown (the nearest is suggested), or the method cannot meet a pure target.
+    """
+    pure = isinstance(target, Epsilon) and target.delta == 0.0
+    if isinstance(method, Method):
+        chosen = method
+    else:
+        chosen = METHODS[check.choice("method", method, METHODS)]()
+        chosen = PureObjective() if pure and isinstance(chosen, ObjectiveGaussian) else chosen
+    if pure and not chosen.pure:
+        hint = "Gaussian noise gives no pure guarantee; use method='objective'."
+        raise check.fail("delta", f"> 0 for method {chosen.family!r}, {chosen.name!r}", 0.0, hint)
+    return chosen

@@ -183,8 +183,7 @@ def split(dataset: str, records: int, data_dir: Folder) -> dict[str, Examples]:
 
 def _rows(dataset: str, data_dir: Folder) -> Examples:
     from tacit.data import data_folder, load
-    from tacit.data.published import clustered
-    from tacit.data.registry import source
+    from tacit.data.published import clustered, source
 
     if dataset == "purchase_standin":
         folder = data_folder(data_dir)
