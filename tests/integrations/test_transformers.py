@@ -108,6 +108,31 @@ def killed(folder, step, resume=None, **arguments):
     return trainer.private.ledger.steps
 
 
+@pytest.mark.parametrize("name", ["compute_loss", "_get_train_sampler"])
+def test_a_method_that_private_steps_do_not_call_is_refused(tmp_path, monkeypatch, name):
+    from tacit.integrations.transformers import PrivateTrainer
+
+    monkeypatch.setattr(PrivateTrainer, name, lambda *given, **named: None, raising=False)
+    with pytest.raises(TrainingMisuse, match=f"{name} must not be overridden by PrivateTrainer"):
+        trainer_of(tmp_path)
+
+
+def test_a_loss_of_evaluation_alone_may_be_overridden(tmp_path, monkeypatch):
+    from tacit.integrations.transformers import PrivateTrainer
+
+    monkeypatch.setattr(PrivateTrainer, "compute_loss", lambda *given, **named: None, raising=False)
+    trainer_of(tmp_path, loss=lambda outputs, batch: outputs.logits.mean((1, 2)))
+
+
+def test_a_loader_of_ones_own_is_refused_before_a_step(tmp_path, monkeypatch):
+    from tacit.integrations.transformers import PrivateTrainer
+
+    loader = torch.utils.data.DataLoader(records(), batch_size=4)
+    monkeypatch.setattr(PrivateTrainer, "get_train_dataloader", lambda self: loader)
+    with pytest.raises(TrainingMisuse, match="get_train_dataloader must call that of PrivateTrainer"):
+        trainer_of(tmp_path).train()
+
+
 @pytest.mark.slow
 def test_a_run_that_was_killed_and_resumed_counts_every_step_that_ran(tmp_path):
     ran = killed(tmp_path, 3)

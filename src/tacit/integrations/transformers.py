@@ -84,6 +84,7 @@ class PrivateTrainer(transformers.Trainer):
         self._privacy = {"options": options, "ledger": ledger, "stream": stream, "public": public}
         super().__init__(*args, **named)
         _check_arguments(self)
+        _check_methods(self, loss)
         self.private: Private | None = None
         self._delta = reported_delta(self._privacy)
         self._loss = loss if loss is not None else _loss_of(self.model)
@@ -125,7 +126,9 @@ class PrivateTrainer(transformers.Trainer):
         if self.private is not None:
             raise TrainingMisuse("train must be called once; got a second call. Make a PrivateTrainer with ledger=.")
         optimizer = super().create_optimizer(model)
-        assert self._records is not None
+        if self._records is None:
+            says = "get_train_dataloader must call that of PrivateTrainer, which draws the batches; got another."
+            raise TrainingMisuse(f"{says} Give train_dataset= and data_collator=.")
         assert isinstance(self.model, nn.Module)
         self.private = make_private(self.model, optimizer, self._records, steps=self._planned, **self._privacy)
         self.private.model.session.run.loops += 1  # The trainer's own, which logs epsilon between passes.
@@ -268,6 +271,17 @@ _ALLOWED: dict[str, tuple[tuple[Any, ...], str]] = {
     "deepspeed": ((None,), "Train in one process."),
     "save_only_model": ((False,), "A checkpoint keeps the ledger beside all that the run needs to go on."),
 }
+
+
+def _check_methods(trainer: transformers.Trainer, loss: Loss | None) -> None:
+    """Raise for a method that private steps would not call, unless its remedy is there."""
+    own, base = type(trainer), transformers.Trainer
+    if loss is None and own.compute_loss is not base.compute_loss:
+        says = "private steps call a loss of one value for each record alone. Give it as loss=."
+        raise TrainingMisuse(f"compute_loss must not be overridden by {own.__name__}: {says}")
+    if own._get_train_sampler is not base._get_train_sampler:
+        says = "private steps draw their own batches. Give sampling=."
+        raise TrainingMisuse(f"_get_train_sampler must not be overridden by {own.__name__}: {says}")
 
 
 def _check_arguments(trainer: transformers.Trainer) -> None:
