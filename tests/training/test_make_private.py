@@ -6,7 +6,7 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import StepLR
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from tacit.accounting import PLACES, PUBLIC_SIZE, accountant
+from tacit.accounting import PLACES, PUBLIC_SIZE, Ledger, accountant
 from tacit.budget.shared_ledger import TOGETHER
 from tacit.errors import BudgetExceeded, InvalidInput, MixesRecords, TrainingMisuse, UnsupportedModel
 from tacit.mechanisms import Gaussian
@@ -293,3 +293,79 @@ class TestSentences:
         with pytest.raises(TrainingMisuse, match="record by record, which clip_norm does"):
             self.run(parts, after=lambda parts: torch.nn.utils.clip_grad_value_(parts.model.parameters(), 1.0))
         assert parts.optimizer.zero_grad(set_to_none=False) is None
+
+
+LENGTH = 6  # of a text, and of its mask
+MASK = nn.Transformer.generate_square_subsequent_mask(LENGTH)
+
+
+class Masked(nn.Module):
+    """Attention within texts, by a mask and at a temperature that all records share."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.attend = nn.Embedding(9, 8), nn.MultiheadAttention(8, 2, batch_first=True)
+        self.out = nn.Linear(8, 9)
+
+    def forward(self, x, mask=None, temperature=1.0):
+        rows = self.embed(x)
+        mask = mask if mask is not None else nn.Transformer.generate_square_subsequent_mask(LENGTH)
+        return self.out(self.attend(rows, rows, rows, attn_mask=mask)[0]) / temperature
+
+
+def texts():
+    return torch.randint(9, (60, LENGTH + 1), generator=torch.Generator().manual_seed(0))
+
+
+def trained(call, **changes):
+    """The parts of a run whose loop gives `call(parts, x)` to the loss, and the weights that it ends with."""
+    model = Masked()
+    settings = {"clip_norm": 1.0, "noise_multiplier": 1.0, "stream": SeededStream(3), "epochs": 2} | changes
+    parts = make_private(model, plain_sgd(model), DataLoader(TensorDataset(texts()), batch_size=12), **settings)
+    for (x,) in (batch for _ in range(2) for batch in parts.loader):
+        losses = F.cross_entropy(call(parts, x[:, :-1]).transpose(1, 2), x[:, 1:], reduction="none").mean(1)
+        losses.backward()
+        parts.optimizer.step()
+        parts.optimizer.zero_grad()
+    return parts, flat(model)
+
+
+SHARED = {
+    "declared": lambda parts, x: parts.model(x, parts.public(MASK, "a causal mask")),
+    "by name": lambda parts, x: parts.model(x, mask=parts.public(MASK, "a causal mask")),
+    "made in the loop": lambda parts, x: parts.model(x, nn.Transformer.generate_square_subsequent_mask(LENGTH)),
+    "a number": lambda parts, x: parts.model(x, temperature=torch.tensor(1.0)),
+    "undeclared": lambda parts, x: parts.model(x, MASK),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_an_argument_that_all_records_share_is_a_constant_of_the_model(name):
+    parts, weights = trained(SHARED[name])
+    assert differ(weights, flat(Masked()))
+    torch.testing.assert_close(weights, trained(lambda parts, x: parts.model(x))[1])
+    doubts = {fact.id for fact in parts.facts.assumed} - {"randomness"}
+    assert ("rows" in doubts) == bool(doubts) == (name == "undeclared")
+
+
+def test_a_mask_as_long_as_the_batch_is_no_row_of_it():
+    sized = {"sampling": "fixed_size", "batch_size": LENGTH, "ledger": Ledger(relation="replace_one")}
+    parts, _ = trained(SHARED["declared"], **sized)
+    assert {fact.id for fact in parts.facts.assumed} == {"randomness"}
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda parts, x: parts.model(x, temperature=torch.tensor(float(len(x)))), "must stay the same in every call"),
+        (lambda parts, x: parts.model(x, torch.randn(LENGTH, LENGTH)), "must stay the same in every call"),
+        (lambda parts, x: parts.model(x, torch.zeros(LENGTH, len(x))), "records along the first axis"),
+        (lambda parts, x: parts.model(x.flatten()), "one row for each record along the first axis"),
+        (lambda parts, x: parts.model(x, MASK * x.double().mean()), "one row for each record along the first axis"),
+        (lambda parts, x: parts.model(x, nn.Parameter(MASK)), "one row for each record along the first axis"),
+    ],
+)
+def test_an_argument_that_follows_the_batch_is_not_shared(call, says):
+    with pytest.raises(TrainingMisuse, match=says):
+        trained(call)

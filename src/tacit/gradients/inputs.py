@@ -85,6 +85,28 @@ class _Slot(Leaf):
     name: str
 
 
+@dataclass(frozen=True, repr=False)
+class SharedTensor(Leaf):
+    """A tensor among the arguments of a call that has no row for each record, such as a causal mask.
+
+    Example:
+        >>> SharedTensor(torch.ones(2)) == SharedTensor(torch.ones(2)), SharedTensor(torch.ones(2))
+        (True, SharedTensor((2,), torch.float32))
+    """
+
+    value: Tensor
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SharedTensor) or self.value.dtype != other.value.dtype:
+            return False
+        return torch.equal(self.value, other.value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"SharedTensor({tuple(self.value.shape)}, {self.value.dtype})"
+
+
 class Arguments(dict[str, Tensor]):
     """Tensors of one call of a model that also takes public options, or tensors inside of containers.
 
@@ -129,7 +151,13 @@ class Arguments(dict[str, Tensor]):
 
     def positional_and_named(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of the call with the tensors in their places."""
-        return with_leaves(self._call, lambda _, leaf: self[leaf.name] if isinstance(leaf, _Slot) else leaf)
+
+        def filled(_: Path, leaf: Any) -> Any:
+            if isinstance(leaf, _Slot):
+                return self[leaf.name]
+            return leaf.value if isinstance(leaf, SharedTensor) else leaf
+
+        return with_leaves(self._call, filled)
 
     def with_tensors(self, tensors: dict[str, Tensor]) -> Arguments:
         """The same call of other tensors."""

@@ -115,8 +115,8 @@ class BatchSession:
         if self._physical is None or any(size != self._physical.size for size in sizes):
             raise TrainingMisuse(
                 "model must be given the batch that the private loader yielded last; got another. "
-                "Iterate the loader that make_private returned, not the original one. What all records share, such as "
-                "position ids, is expanded to one row for each and declared by private.public."
+                "Iterate the loader that make_private returned, not the original one, and keep one row for each record "
+                "along the first axis."
             )
 
     def check_first(self) -> None:

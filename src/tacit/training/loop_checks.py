@@ -238,17 +238,26 @@ class LoopChecks:
                 "Iterate the loader that make_private returned and pass on what it yields."
             )
         if others:
-            self.facts.missing(
-                "rows",
-                "an input of the model is not made from the batch: use transform=, or declare it by "
-                'private.public(tensor, "name")',
-            )
+            self.facts.missing("rows", _FOREIGN)
         for value in derived:
             self._note_unknown("rows", trace, value)
         if derived and self._is_due(self._typed, ("inputs", *trace.signature(False)), trace):
             with self.marking():
                 for value in derived:
                     self._doubt("rows", input_doubt(trace, value, self._seen))
+
+    def check_shared(self, value: Tensor, kept: Tensor, trace: Trace) -> None:
+        """Note where an argument of the model comes from that all records share; the model gets `kept`, equal to it."""
+        if isinstance(value, TracedTensor):
+            self._note_unknown("rows", trace, value)
+            known = not trace.unknown(value.ref)
+        else:
+            known = self._known(value) is not None
+            if not known:
+                self.facts.missing("rows", _FOREIGN)
+        public = self.model.probe.public
+        if known and not any(kept is each for each in public):
+            public.append(kept)
 
     def check_loss(
         self,
@@ -385,6 +394,11 @@ class LoopChecks:
             if self.run.taken:
                 self.run.ledger.mark_unsafe(_FAILED, Standing.CLAIMED)
             raise
+
+
+_FOREIGN = (
+    'an input of the model is not made from the batch: use transform=, or declare it by private.public(tensor, "name")'
+)
 
 
 def _yielded(value: Tensor, trace: Trace) -> bool:

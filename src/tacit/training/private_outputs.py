@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from tacit import check
 from tacit.errors import TrainingMisuse
-from tacit.gradients.inputs import Arguments, Inputs
-from tacit.gradients.module_state import leaves, named, with_leaves
+from tacit.gradients.inputs import Arguments, Inputs, SharedTensor
+from tacit.gradients.module_state import Path, leaves, named, with_leaves
 from tacit.gradients.outputs import MixedValue, RowShape, parts_of
-from tacit.training.trace import Trace, TracedTensor, traced_call
+from tacit.training.trace import Trace, TracedTensor, follows_rows, plain, traced_call
 from tacit.verification.calls import flat
 
-_OPTIONS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, Enum)
+_OPTIONS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, Enum, SharedTensor)
 
 
 def model_inputs(positional: tuple[Any, ...], named_arguments: dict[str, Any]) -> Inputs:
@@ -42,10 +42,14 @@ def model_inputs(positional: tuple[Any, ...], named_arguments: dict[str, Any]) -
     return Arguments.of(positional, given)
 
 
+def _name(path: Path) -> str | int:
+    """Of an argument: its position or name, and the way into it."""
+    return path[1] if len(path) == 2 else named(path[1:]).lstrip(".")
+
+
 def _no_rows(path: tuple[str | int, ...], leaf: Any) -> Exception:
-    name = path[1] if len(path) == 2 else named(path[1:]).lstrip(".")
     rule = "a tensor whose first axis is the batch, or a plain value"
-    return check.fail(f"argument {name!r} of the model", rule, type(leaf).__name__, "Set options on the module.")
+    return check.fail(f"argument {_name(path)!r} of the model", rule, type(leaf).__name__, "Set options on the module.")
 
 
 class PublicOptions:
@@ -58,16 +62,64 @@ class PublicOptions:
 
     def __init__(self) -> None:
         self._first: dict[str, object] = {}
+        self._shared: dict[Path, SharedTensor] = {}
+
+    def marked(self, call: Any, size: int) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
+        """The arguments of a call, with what was kept at the first one for each tensor without a row for each record.
+
+        A square one has none, as a mask may be as long as a batch by chance; nor has one that had none before.
+
+        Args:
+            call: positional and named arguments.
+            size: number of records.
+
+        Returns:
+            The arguments; each tensor that all records share, and what was kept of it.
+
+        Raises:
+            TrainingMisuse: one has another value than in an earlier call, or its records along another axis.
+        """
+        tensors = [value for _, value in leaves(call) if isinstance(value, Tensor)]
+        found: list[tuple[Tensor, Tensor]] = []
+        if not any(value.dim() and len(value) == size for value in tensors):
+            return call, found
+
+        def mark(path: Path, value: Any) -> Any:
+            if not isinstance(value, Tensor) or value.requires_grad:
+                return value
+            if isinstance(value, TracedTensor) and follows_rows(value):
+                return value
+            square = value.dim() == 2 and value.shape[0] == value.shape[1] and value.stride(0) > 0
+            if path not in self._shared and value.dim() and len(value) == size and not square:
+                return value
+            name = _name(path)
+            if isinstance(value, TracedTensor) and not square and size in value.shape[1:] and path not in self._shared:
+                raise TrainingMisuse(
+                    f"argument {name!r} of the model must have its records along the first axis; got them along "
+                    "another. Make it inside of the model, or transpose it there."
+                )
+            now = SharedTensor(plain(value))
+            kept = self._shared.setdefault(path, SharedTensor(now.value.clone()))
+            if kept != now:
+                raise _changed(name)
+            found.append((value, kept.value))
+            return kept
+
+        return with_leaves(call, mark), found
 
     def check(self, given: Inputs) -> None:
         """Raise `TrainingMisuse` if an option has another value than in an earlier call."""
         for name, value in given.options if isinstance(given, Arguments) else ():
             first = self._first.setdefault(name, value)
             if type(first) is not type(value) or first != value:
-                raise TrainingMisuse(
-                    f"argument {name!r} of the model must stay the same in every call; got another value. A number "
-                    "that follows the batch would be private: pass a tensor with one row for each record."
-                )
+                raise _changed(name)
+
+
+def _changed(name: str | int) -> TrainingMisuse:
+    return TrainingMisuse(
+        f"argument {name!r} of the model must stay the same in every call; got another value. A number "
+        "that follows the batch would be private: pass a tensor with one row for each record."
+    )
 
 
 Backward = Callable[["PrivateOutputs"], None]

@@ -320,7 +320,7 @@ class TracedTensor(Tensor):
 
     def as_subclass(self, cls: Any) -> Any:
         """The value without its trace, which counts as a read: nothing follows what becomes of it."""
-        if _follows_rows(self):
+        if follows_rows(self):
             self.trace.reads.note(self)
         return untraced(self, cls)
 
@@ -335,7 +335,7 @@ class TracedTensor(Tensor):
 
         What follows draws of a batch that is over, and no record, has ordinary gradients.
         """
-        if self.trace.over and not _follows_rows(self):
+        if self.trace.over and not follows_rows(self):
             return untraced(self).backward(*args, **kwargs)
         if kwargs.get("inputs") is not None:
             raise TrainingMisuse(_TO_INPUTS)
@@ -395,10 +395,11 @@ def untraced(value: Tensor, kind: type[Tensor] = Tensor) -> Any:
 
 
 def _any_follows(values: list[Any]) -> bool:
-    return any(isinstance(value, TracedTensor) and _follows_rows(value) for value in values)
+    return any(isinstance(value, TracedTensor) and follows_rows(value) for value in values)
 
 
-def _follows_rows(value: TracedTensor) -> bool:
+def follows_rows(value: TracedTensor) -> bool:
+    """Whether rows of the batch, or outputs for them, may be in `value`."""
     return not hasattr(value, "trace") or value.trace.follows_rows(value.ref)
 
 
@@ -447,7 +448,7 @@ def refer(values: Any, trace: Trace) -> Any:
             return value
         if value.trace is trace:
             return value.ref
-        return EARLIER if _follows_rows(value) else plain(value)
+        return EARLIER if follows_rows(value) else plain(value)
 
     return mapped(values, referred)
 

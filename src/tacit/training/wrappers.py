@@ -64,8 +64,9 @@ class PrivateModel(nn.Module):
         """What the module returns; in train mode `backward` on a loss of its outputs clips.
 
         Tensors, one row for each record, may stand in mappings, sequences and dataclasses, among arguments and among
-        outputs. Numbers, texts and None among the arguments are public options, the same in every batch. An output
-        without a row for each record, such as a mean loss, is replaced by one that refuses every use.
+        outputs. Numbers, texts, None, and tensors without a row for each record, such as a causal mask, are public
+        options, the same in every batch. An output without a row for each record, such as a mean loss, is replaced by
+        one that refuses every use.
 
         Raises:
             TrainingMisuse: the model is given another batch, or an option changes.
@@ -76,16 +77,23 @@ class PrivateModel(nn.Module):
 
     def _called(self, inputs: Any, named: Any) -> Any:
         session, values = self._session, [value for _, value in leaves((inputs, named))]
-        inputs, named = with_leaves((inputs, named), lambda _, value: plain(value))
+        call = inputs, named
+        inputs, named = with_leaves(call, lambda _, value: plain(value))
         if not self.training or not torch.is_grad_enabled():
             session.checks.evaluated((inputs, named))
             return self._without_gradient(values, self._evaluated(inputs, named))
-        given = model_inputs(inputs, named)
+        shared: list[tuple[Tensor, Tensor]] = []
+        if (batch := session.pending) is not None:
+            call, shared = self._options.marked(call, batch.size)
+            values = [value for _, value in leaves(call)]
+        given = model_inputs(*with_leaves(call, lambda _, value: plain(value)))
         self._options.check(given)
         self._gather()
         session.check_size([len(value) for value in tensors(given)])
         assert session.trace is not None
         session.checks.check_inputs([value for value in values if isinstance(value, Tensor)], session.trace)
+        for value, kept in shared:
+            session.checks.check_shared(value, kept, session.trace)
         self._follow_frozen()
         self._gather()
         steady = session.checks.before_forward(given)
