@@ -346,14 +346,11 @@ class Group:
         """Mean cross-entropy of one model on a batch."""
         return F.cross_entropy(functional_call(self._network, used, (inputs,)).to(self._held_type), labels)
 
-    def _loss_of_one(self, used: dict[str, Tensor], record: Tensor, label: Tensor) -> Tensor:
-        return self._loss(used, record[None], label[None])
-
     def _clipped(
         self, used: dict[str, Tensor], inputs: Tensor, labels: Tensor, kept: Tensor | None, clip: FlatClip
     ) -> dict[str, Tensor]:
         """Sum of each model's clipped per-sample gradients, of some records at a time."""
-        per_sample = vmap(grad(self._loss_of_one), (None, 0, 0))
+        per_sample = vmap(grad(lambda used, x, y: self._loss(used, x[None], y[None])), (None, 0, 0))
         size = sum(value.numel() for value in used.values()) * self.dtype.itemsize
         sums = {name: torch.zeros_like(value) for name, value in self._held.items()}
         counted = torch.ones_like(labels, dtype=torch.float32) if kept is None else kept

@@ -22,7 +22,7 @@ from tacit.attacks import Scores
 from tacit.attacks.base import vector
 from tacit.audit.canaries import CanaryAudit
 from tacit.audit.one_run_audit import audit_one_run, audit_one_run_curve
-from tacit.audit.run import Report, Trials, audit_scores
+from tacit.audit.run import REFUTED_AT, Report, Trials, audit_scores
 from tacit.errors import InvalidInput
 from tacit.noise import SecureStream, Stream
 from tacit.relation import Relation
@@ -30,8 +30,6 @@ from tacit.tradeoff import TradeOff
 
 UNDECLARED = "every score is of a training run of its own, or each record was in or out by its own fair coin"
 """What makes scores a test of a claim; nothing in them shows it."""
-REFUTED_AT = 0.999
-"""Confidence at which a claim is refuted, over all tests of the audit together."""
 
 
 def audit_foreign_scores(

@@ -25,6 +25,8 @@ from tacit.tradeoff import ErrorPoints, TradeOff
 from tacit.tradeoff.gaussian import gaussian_epsilon
 
 REFUTES, CONSISTENT = "refutes the claim", "consistent with the claim"
+REFUTED_AT = 0.999
+"""Confidence of a refutation, over all tests of one audit together."""
 DETECTABLE_FAMILY = "gaussian"
 """Whose mu and epsilon the minimum detectable violation is: a mechanism of Gaussian DP."""
 _CARD_KEYS = ("attack", "confidence", "advantage", "ppv", "epsilon_lower", "mu_lower")
@@ -119,7 +121,7 @@ class AuditResult(_Audited):
         trials: what the confidence refers to; `statement` says it in words.
         confidence: in (0, 1), joint over both error rates and every threshold evaluated.
         delta: the claim's delta, at which `epsilon_lower` is read.
-        advantage: TPR - FPR at the evaluated threshold, the attack's own rule (for `split`: the chosen threshold).
+        advantage: TPR - FPR at the evaluated threshold, the attack's own rule.
         advantage_interval: both ends hold together with the confidence.
         ppv: fraction of members among flagged records at that threshold, half of all being members.
         tradeoff: the measured lower bound on leakage, standing `measured`; one-sided, level alpha/2 for each rate.
@@ -300,9 +302,9 @@ def audit_scores(
     evaluates; the bounds are points that the trade-off curve must lie on or below.
 
     Args:
-        scores: an attack's scores; `split` needs two members and two non-members.
+        scores: an attack's scores.
         delta: the claim's delta in [0, 1].
-        estimator: `fixed`, `split`, `bonferroni`, `dkw` or `band`; see `tacit.audit.bounds` for when each is valid.
+        estimator: `fixed` or `band`; see `tacit.audit.bounds` for when each is valid.
         trials: `independent` runs of the membership game, or `records` of one model; see `Trials`.
         relation: between the two worlds of the game: adding canaries tests add/remove, swapping them replace-one.
         confidence: in (0, 1).

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tacit import check
 from tacit.cli.console import REFUTED, progress_bars, screen
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text
@@ -187,7 +188,6 @@ def read_scores(path: Path, *, member: str = "member", score: str = "score") -> 
     """
     import numpy as np
 
-    from tacit import check
     from tacit.attacks import Scores
     from tacit.data.declarations import column_named
     from tacit.data.delimited import is_parquet, read_columns, table_file

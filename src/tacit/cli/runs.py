@@ -16,6 +16,7 @@ from typing import Any
 
 import typer
 
+from tacit import check
 from tacit.cli.console import CommandGroup, screen
 from tacit.serialization import json_text, write_bytes, write_text
 
@@ -152,7 +153,6 @@ def card_command(run: Path, *, out: Path | None = None) -> None:
         run (RUN): Folder of a finished `tacit train`, or its card.json.
         out: Markdown file to write; printed by default.
     """
-    from tacit import check
     from tacit.reports import card_markdown
     from tacit.runs.open_run import open_run
     from tacit.runs.run_signature import CARD
@@ -180,7 +180,6 @@ def predict_command(
         trust_code: Run the model's own code that RUN names; shows its file and hash.
         show_values: Error messages may quote values of the data.
     """
-    from tacit import check
     from tacit.runs.prediction import load
 
     if out is not None and out.exists():

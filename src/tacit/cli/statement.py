@@ -14,7 +14,8 @@ from typing import Any
 import typer
 
 from tacit.cli.console import CommandGroup, screen
-from tacit.serialization import json_text
+from tacit.errors import InvalidInput
+from tacit.serialization import json_text, write_bytes, write_text
 
 
 def about(**given: Any) -> dict[str, Any]:
@@ -80,7 +81,6 @@ def statement_command(
 
 def print_form(content: bytes, form: str) -> None:
     """Print a statement in a public form; raises `InvalidInput` where it is contradicted."""
-    from tacit.errors import InvalidInput
     from tacit.statement import Verdict, check_statement
     from tacit.statement.forms import public_form
 
@@ -121,8 +121,6 @@ def check_command(
     note_seen(payload, findings)
     worst = max((finding.verdict for finding in findings), default=Verdict.VALID)
     if html is not None:
-        from tacit.serialization import write_text
-
         write_text(html, statement_page(payload, findings))
     if json:
         print(json_text({"verdict": worst.words, "findings": [finding.row() for finding in findings]}))
@@ -192,8 +190,6 @@ def revoke(file: Path | None = None, *, out: Path | None = None) -> None:
         file ([FILE]): A revocation that the owner of a trusted key signed.
         out: Revoke this user's own key: write the revocation to FILE.
     """
-    from tacit.errors import InvalidInput
-    from tacit.serialization import write_bytes
     from tacit.statement import TrustStore, author_key, open_envelope, sealed
     from tacit.statement.document import REVOCATION, read_bounded
 
@@ -224,7 +220,6 @@ def listed() -> None:
 
 
 def _show(public: bytes, out: Path | None) -> None:
-    from tacit.serialization import write_text
     from tacit.statement.keys import fingerprint, public_pem
 
     screen().print(f"fingerprint {fingerprint(public)}")

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tacit import check
 from tacit.cli.console import screen, sweep_bar
 from tacit.errors import PrivacyWarning
 from tacit.serialization import json_text
@@ -107,7 +108,6 @@ def results_command(
         mlflow: Log every result to this MLflow tracking URI.
         json: Print JSON.
     """
-    from tacit import check
     from tacit.sweeps import Store
     from tacit.sweeps import export as write
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from tacit import check
 from tacit.cli.console import REFUTED, screen
-from tacit.errors import InvalidInput
+from tacit.errors import Changed, InvalidInput, told
 from tacit.serialization import json_text
 
 if TYPE_CHECKING:
@@ -129,7 +130,6 @@ def _verify_files(path: Path, *, json: bool) -> None:
 
 def _verify_run(folder: Path, *, json: bool) -> None:
     """Every file against its signature and the others, and every number of the card against its own ledger."""
-    from tacit.errors import Changed
     from tacit.reports.words import rounding_of
     from tacit.runs.open_run import CONSISTENT, open_run
     from tacit.runs.run_signature import SIGNATURE, SIGNED, origin_of_run
@@ -159,7 +159,6 @@ def _verify_run(folder: Path, *, json: bool) -> None:
 
 
 def _print_files(told: dict[str, str], found: dict[str, object], *, json: bool) -> None:
-    from tacit import check
 
     if json:
         print(json_text(found | {"files": [{"file": name, "is": says} for name, says in told.items()]}))
@@ -213,9 +212,6 @@ def doctor_command(
 
 def _inputs(shape: str, vocabulary: int | None) -> Tensor:
     import torch
-
-    from tacit import check
-    from tacit.errors import told
 
     sizes = [size.strip() for size in shape.split(",") if size.strip()]
     if not sizes or not all(size.isdecimal() and int(size) for size in sizes):

@@ -202,7 +202,7 @@ def from_arrays(
     for what in leaks:
         report(what, f"Pass {what}={_HOW[what]} from public knowledge.", strict=strict)
     limits = (
-        _read_bounds(x, x_held)
+        (np.minimum(x.min(axis=0), x_held.min(axis=0)), np.maximum(x.max(axis=0), x_held.max(axis=0)))
         if bounds is None
         else declared_ends("bounds", bounds, x.shape[1:], f"an array that fits a row of shape {x.shape[1:]}")
     )
@@ -273,10 +273,6 @@ def _columns(feature_names: Sequence[str] | None, x: np.ndarray) -> Sequence[obj
     if isinstance(feature_names, str) or len(feature_names) != width or len(set(feature_names)) != width:
         raise check.fail("feature_names", f"{width} different names, one for each column", list(feature_names)[:5])
     return list(feature_names)
-
-
-def _read_bounds(x: np.ndarray, x_held: np.ndarray) -> Bounds:
-    return np.minimum(x.min(axis=0), x_held.min(axis=0)), np.maximum(x.max(axis=0), x_held.max(axis=0))
 
 
 def declared_ends(name: str, given: Any, shape: tuple[int, ...], each: str, *, kind: type = np.float32) -> Bounds:

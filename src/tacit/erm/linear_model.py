@@ -299,7 +299,8 @@ class ConvexModel(LinearModel):
         plain = self.regularization == "auto" and "prior_norm" not in self._set()
         if self._takes_cosines(shape, self.features, self.categorical, free=self.method == "auto", plain=plain):
             return self._additive(X, targets, weights, target, shape)
-        named = self.method if self.method != "auto" else self._family(shape)
+        by_rule = "objective" if "prior_norm" in self._set() else shape.method()
+        named = by_rule if self.method == "auto" else self.method
         self.method_ = method_of(named, target)
         self._sparse = self.method == "auto" and self._kind() == MORE and self.method_.family == "gradient"
         if self._sparse:
@@ -374,10 +375,6 @@ class ConvexModel(LinearModel):
         figure.tight_layout()
         figure.savefig(path)
         plt.close(figure)
-
-    def _family(self, shape: Shape) -> str:
-        """What "auto" means on the rows as they are."""
-        return "objective" if "prior_norm" in self._set() else shape.method()
 
     def _kind(self) -> str:
         """The kind of answers, by which the rule of "auto" goes."""

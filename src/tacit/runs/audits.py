@@ -24,13 +24,13 @@ from tacit.accounting.claims import claim_of
 from tacit.attacks import ATTACKS, PRIVILEGED_ATTACKS, Model, Scores, overlaps
 from tacit.attacks.base import joined
 from tacit.audit import AuditResult, Finding, Report, audit_one_run_curve, audit_scores, one_run
+from tacit.audit.run import REFUTED_AT
 from tacit.clipping import FlatClip
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
 from tacit.gradients import ClippedSum
 from tacit.gradients.inputs import Loss
 from tacit.gradients.rounding import single_slack, slack
-from tacit.relation import Relation
 from tacit.reports import audit_files
 from tacit.runs.builders import dataset_of, differences, featured, loss_of, network_of, optimizer_of, scheduler_of
 from tacit.runs.canaries import CanaryLane, LaneMonitors, Training, check_settings, training_of
@@ -47,8 +47,6 @@ from tacit.training.execution_record import ExecutionRecord, with_threads
 from tacit.training.release import Correlation
 from tacit.training.release_statistics import collected_refusals
 
-REFUTED_AT = 0.999
-"""Confidence, over all tests of an audit together, at which a claim counts as refuted."""
 WHITE_BOX = "white_box"
 _VALUES = 200_000  # of noise that the monitor should see: an error of its size of .8 % is then an alarm
 
@@ -357,15 +355,10 @@ def audit_result(
         scores,
         delta=config.delta,
         trials=trials,
-        relation=relation_of(config, claim),
+        relation=config.relation if claim is None else claim.relation,
         confidence=config.confidence,
         claim=claim,
     )
-
-
-def relation_of(config: Config, claim: TradeOff | None) -> Relation:
-    """The relation of `claim`; without one that of `config`."""
-    return Relation.parse(config.relation) if claim is None else claim.relation
 
 
 def scores_of(name: str, dataset: Dataset, predict: Predict) -> attacks.Scores:

@@ -162,11 +162,6 @@ class Config:
         if (self.dataset == "images") != (self.folder is not None):
             raise InvalidInput('dataset must be "images" exactly when a folder is given; got one without the other.')
 
-    @property
-    def own_data(self) -> bool:
-        """Whether the data are the user's own, not a published set."""
-        return self.table is not None or self.folder is not None
-
     def _check_choices(self) -> None:
         if not _NAME.fullmatch(check.text("name", self.name)):
             raise check.fail("name", "a plain name without / and \\, since a folder is called by it", self.name)

@@ -49,7 +49,8 @@ _LARGEST = 20.0
 
 def public_test(config: Config) -> bool:
     """Whether the test records are public: declared, or by default those of a published data set."""
-    return (config.test_records or ("private" if config.own_data else "public")) == "public"
+    own = config.table is not None or config.folder is not None
+    return (config.test_records or ("private" if own else "public")) == "public"
 
 
 def measured_exactly(config: Config) -> bool:
