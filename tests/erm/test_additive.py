@@ -9,6 +9,7 @@ from sklearn.metrics import roc_auc_score
 
 from tacit.accounting import Ledger, accountant
 from tacit.erm import (
+    CosineFeatures,
     DPLinearRegression,
     DPLogisticRegression,
     DPMLPClassifier,
@@ -162,6 +163,17 @@ def test_cosines_that_cannot_be_had_are_refused_before_anything_is_spent(setting
     with pytest.raises(InvalidInput, match="features"):
         model.fit(np.zeros((50, 2)), np.zeros(50))
     assert not ledger.entries
+
+
+def test_the_transformer_gives_the_rows_of_the_model():
+    x = np.column_stack([RNG.uniform(-1, 1, 300), RNG.integers(0, 3, 300)])
+    model = CosineFeatures(**SETTINGS, data_bounds=([-1, 0], [1, 2]), categorical=[1]).fit(x)
+    rows = model.transform(x)
+    assert rows.shape == (300, 11)
+    assert len(model.get_feature_names_out()) == 11
+    assert (np.linalg.norm(rows, axis=1) <= 2**0.5).all()
+    with pytest.raises(InvalidInput, match="not all columns"):
+        CosineFeatures(**SETTINGS, data_bounds=(0, 2), categorical=[0, 1]).fit(x)
 
 
 def check_network(x, y, bounds, categorical=()):

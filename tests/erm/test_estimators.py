@@ -15,6 +15,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from tacit import erm, features
 from tacit.accounting import Ledger, accountant
 from tacit.erm import (
+    CosineFeatures,
     DPBoostedTrees,
     DPLinearRegression,
     DPLinearSVC,
@@ -57,6 +58,7 @@ EXPECTED = [
     (DPLinearRegression, REGRESSOR | WEIGHTS),
     (DPRidge, REGRESSOR | WEIGHTS),
     (InputPerturbation, {"check_estimators_pickle": CALL, "check_fit_idempotent": CALL}),
+    (CosineFeatures, {"check_fit_idempotent": NOISE}),
     (PrivateScaler, {"check_fit_idempotent": NOISE}),
     (PrivateQuantiles, {"check_fit_idempotent": NOISE}),
     # At a large epsilon: the checks ask for an accuracy of .83 on few records.

@@ -207,6 +207,42 @@ def test_sums_do_not_depend_on_the_order_of_the_records():
         assert (mine == np.trunc(mine)).all()
 
 
+def fitted(classes=3, **settings):
+    x = RNG.uniform(0, 1, (300, 3))
+    x[:, 0] = RNG.integers(0, 4, len(x))
+    y = (x[:, 1] * classes).astype(int)
+    bounds = (0.0, np.array([3.0, 1.0, 1.0]))
+    model = DPBoostedTrees(
+        epsilon=20.0, delta=1e-5, data_bounds=bounds, categorical=[0], classes=range(classes), **settings
+    )
+    return model.fit(x, y), x, y
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_saved_trees_answer_as_those_that_were_saved(tmp_path, classes):
+    model, x, _ = fitted(classes, trees=12, depth=4)
+    model.save(tmp_path / "trees.json")
+    x[:5, 0] = [-1, 0.5, 4, 1e9, 3]
+    expected = model.trees_.scores(x)
+    np.testing.assert_array_equal(SymmetricTrees.load(tmp_path / "trees.json").scores(x), expected)
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(model.onnx(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"X": x})[0], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"format": "tacit symmetric trees 1", "columns": [[0]]}'])
+def test_a_file_of_something_else_is_refused(tmp_path, content):
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(InvalidInput):
+        SymmetricTrees.load(tmp_path / "x.json")
+
+
+def test_importances_find_the_column_that_decides():
+    model, _, _ = fitted(3, trees=300, depth=4)
+    assert model.feature_importances_.argmax() == 1
+    assert model.feature_importances_.sum() == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

@@ -4,13 +4,14 @@ from tacit.erm.estimators import DPLinearRegression, DPLinearSVC, DPLogisticRegr
 from tacit.erm.gradient import GradientDescent
 from tacit.erm.mlp import DPMLPClassifier
 from tacit.erm.objective import METHODS, ObjectiveGaussian, PureObjective
-from tacit.erm.quantiles import PrivateQuantiles, private_histogram, private_median, private_quantiles
+from tacit.erm.quantiles import CosineFeatures, PrivateQuantiles, private_histogram, private_median, private_quantiles
 from tacit.erm.release import Method, Release
 from tacit.erm.transformers import PrivateScaler, PublicImputer, PublicOneHot, PublicScaler, PublicTable
 from tacit.erm.trees import DPBoostedTrees
 
 __all__ = [
     "METHODS",
+    "CosineFeatures",
     "DPBoostedTrees",
     "DPLinearRegression",
     "DPLinearSVC",

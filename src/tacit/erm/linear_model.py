@@ -239,7 +239,7 @@ class ConvexModel(LinearModel):
         method: "objective" (pure where delta is 0), "gradient", or a `Method` with settings of its own; "auto" chooses
             by the rule of `tacit.erm.gradient`, from public shape alone, and `method_` says what.
         features: "cosines" fits an additive model on private distribution functions, which are paid from the same
-            budget (`CosineDesign`; needs data_bounds and method "auto"); None the rows as they are; "auto" chooses
+            budget (`CosineFeatures`; needs data_bounds and method "auto"); None the rows as they are; "auto" chooses
             by the rule of `tacit.erm.gradient`. With cosines `coef_` belongs to `design_.inputs(X)`.
         categorical: columns of codes, by place or name, for cosines; see `DPBoostedTrees`.
         regularization: lambda >= 0, or "auto": from n, p, the target and prior_norm alone.

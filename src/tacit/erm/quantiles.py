@@ -1,6 +1,6 @@
 """`PrivateQuantiles`: private distribution functions of columns; the median, quantiles and histogram of one column.
 
-`CosineDesign`: the cosines of private distribution functions that additive models are linear in.
+`CosineFeatures`: an additive model's cosines of private distribution functions, as transformer and in estimators.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from tacit import check
 from tacit.erm.base import checked_rows
 from tacit.erm.design import SAFE
 from tacit.erm.release import Terms
-from tacit.erm.transformers import PaidTransformer, member_codes
+from tacit.erm.transformers import PaidTransformer, categories_of, member_codes
 from tacit.mechanisms import Gaussian, Mechanism
 
 Array = np.ndarray
@@ -315,3 +315,54 @@ class CosineDesign:
             found[column] = (values, block @ coefficients[:, start:end].T)
             start = end
         return found
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class CosineFeatures(TransformerMixin, PaidTransformer):
+    """Cosines of private distribution functions, and indicators of categories: rows of norm at most sqrt(2).
+
+    Args:
+        categorical: columns of codes, by place or name; see `DPBoostedTrees`.
+        data_bounds: see `PrivateQuantiles`.
+        public_size: see `PrivateQuantiles`.
+        epsilon: see `PrivateEstimator`.
+        delta: see `PrivateEstimator`.
+        target: see `PrivateEstimator`.
+        relation: see `PrivateEstimator`.
+        ledger: see `PrivateEstimator`.
+        unsafe_seed: see `PrivateEstimator`.
+
+    Example:
+        >>> x = np.random.default_rng(0).uniform(-1, 1, (500, 2))
+        >>> CosineFeatures(epsilon=1.0, delta=1e-5).fit_transform(x).shape
+        (500, 16)
+    """
+
+    categorical: Sequence[Any] = ()
+
+    def fit(self, X: Any, y: Any = None) -> CosineFeatures:
+        """Release the distribution functions; writes the ledger before any noise is drawn."""
+        X = checked_rows(self, X, reset=True)
+        terms, size = self._opened(X)
+        categories = categories_of(self, self.categorical, self._low, self._high)
+        if len(categories) == X.shape[1]:
+            raise check.fail("categorical", "not all columns", self.categorical, "Use PublicOneHot, which is free.")
+        multiplier = terms.noise_multiplier(mechanism_of)
+        self.step_ = mechanism_of(multiplier)
+        ends = self._low, self._high
+        known = distributions(X, *ends, terms, multiplier=multiplier, size=size, categories=categories)
+        self.design_ = CosineDesign(known, categories, 0.0)
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """The blocks of every column, float64 (n, features)."""
+        check_is_fitted(self)
+        return self.design_.inputs(checked_rows(self, X, reset=False))
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """Names of the form column_k."""
+        check_is_fitted(self)
+        names: Any = _check_feature_names_in(self, input_features)
+        counts = [self.design_.categories.get(each, WAVES) for each in range(len(names))]
+        pairs = zip(names, counts, strict=True)
+        return np.array([f"{name}_{each}" for name, count in pairs for each in range(1, count + 1)], dtype=object)

@@ -1,19 +1,24 @@
-"""`SymmetricTrees`: trees whose structure reads no record, boosted by noisy sums of residuals.
+"""`SymmetricTrees`: trees whose structure reads no record, boosted by noisy sums of residuals; JSON and ONNX files.
+
+Symmetric trees as an ONNX file with one `TreeEnsemble` (ai.onnx.ml, opset 5).
 
 `DPBoostedTrees`: a private classifier of boosted random trees on private distribution functions.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import exp2, expit
 
 from tacit import check
+from tacit.data.files import optional
 from tacit.erm import quantiles
 from tacit.erm.base import checked_rows
 from tacit.erm.estimators import PrivateClassifier
@@ -22,6 +27,7 @@ from tacit.erm.quantiles import Distribution
 from tacit.erm.release import Release, Terms
 from tacit.erm.transformers import categories_of, member_codes, split_bill
 from tacit.mechanisms import Gaussian, Mechanism
+from tacit.serialization import json_table, write_text
 
 Array = np.ndarray
 
@@ -34,6 +40,9 @@ _SCORE_NOISE, _LARGEST_STEP = 0.4, 120.0
 _COLUMNS_OF_A_TREE = 3
 # n mu from which trees are deep: fitted on credit_data, mlc_churn, spam7, Default and nassCDS at epsilon 1.
 _DEEP_FROM, _SHALLOW, _DEEP = 3000.0, 4, 7
+# Rows drawn for the importances.
+_PUBLIC_ROWS = 500
+_FORMAT = "tacit symmetric trees 1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +79,55 @@ class SymmetricTrees:
         for tree, values in enumerate(self.values):
             total += values[self.leaves(tree, X)].T
         return total.T
+
+    def importances(self, known: Mapping[int, Distribution], categories: Mapping[int, int]) -> Array:
+        """Share of each column in the variation of the scores, summing to 1 (or all 0): total Sobol indices.
+
+        Rows are drawn from the released distribution functions, categories uniformly, each column by itself; a
+        column's share is the mean squared change of the scores when it is drawn anew (Jansen 1999). No record is read.
+
+        Args:
+            known: numeric column -> its distribution.
+            categories: column of categories -> their number.
+        """
+        rng, width = np.random.default_rng(0), len(known) + len(categories)
+        first, second = (_public_rows(rng, known, categories) for _ in range(2))
+        base, found = self.scores(first), np.zeros(width)
+        for column in range(width):
+            moved = first.copy()
+            moved[:, column] = second[:, column]
+            found[column] = ((self.scores(moved) - base) ** 2).mean()
+        return found / (found.sum() or 1.0)
+
+    def save(self, path: str | Path) -> None:
+        """Write the trees as JSON."""
+        cuts = [[None if math.isnan(cut) else cut for cut in row] for row in self.cuts.tolist()]
+        members = self.members.astype(int).tolist()
+        table = {"format": _FORMAT, "columns": self.columns.tolist(), "cuts": cuts, "members": members}
+        write_text(Path(path), json.dumps(table | {"values": self.values.tolist()}))
+
+    @classmethod
+    def load(cls, path: str | Path) -> SymmetricTrees:
+        """Trees written by `save`.
+
+        Raises:
+            InvalidInput: the file holds something else.
+        """
+        table = json_table("path", path)
+        rule = check.fail("path", f"a file of {_FORMAT!r}", str(path), "Write one by SymmetricTrees.save.")
+        if table.get("format") != _FORMAT:
+            raise rule
+        try:
+            columns, members = np.array(table["columns"], dtype=np.int64), np.array(table["members"], dtype=bool)
+            cuts, values = (np.array(table[name], dtype=np.float64) for name in ("cuts", "values"))
+        except (KeyError, TypeError, ValueError):
+            raise rule from None
+        shapes = columns.ndim == 2 and cuts.shape == columns.shape == members.shape[:2] and members.ndim == 3
+        if not shapes or values.ndim != 3 or values.shape[:2] != (len(columns), 2 ** columns.shape[1]):
+            raise rule
+        if not np.isfinite(values).all() or (columns < 0).any():
+            raise rule
+        return cls(columns, cuts, members, values)
 
 
 def draw_structure(
@@ -108,6 +166,15 @@ def draw_structure(
         half[:, :count] = order < (count + 1) // 2
         members[asked] = half
     return SymmetricTrees(columns, cuts, members, np.zeros((trees, 2**depth, 0)))
+
+
+def _public_rows(rng: np.random.Generator, known: Mapping[int, Distribution], categories: Mapping[int, int]) -> Array:
+    rows = np.empty((_PUBLIC_ROWS, len(known) + len(categories)))
+    for column, distribution in known.items():
+        rows[:, column] = distribution.quantile(rng.random(_PUBLIC_ROWS))
+    for column, count in categories.items():
+        rows[:, column] = rng.integers(0, count, _PUBLIC_ROWS)
+    return rows
 
 
 def boosted(
@@ -175,6 +242,78 @@ def _member(column: Array, members: Array) -> Array:
     return np.append(members, False)[member_codes(column, len(members))]
 
 
+_OPSET, _ML_OPSET, _IR_VERSION = 20, 5, 10
+_GREATER, _MEMBER = 3, 6  # BRANCH_GT and BRANCH_MEMBER of the operator's modes
+_SUM, _NO_TRANSFORM = 1, 0
+
+
+def tree_ensemble(model: SymmetricTrees, columns: int) -> bytes:
+    """The ONNX file of the scores: input "X", double (n, columns), output "scores", double (n, K).
+
+    A node of `TreeEnsemble` adds to one score, so K scores take K copies of a tree.
+
+    Args:
+        model: the trees.
+        columns: number of columns of X.
+
+    Raises:
+        TacitError: the extra `onnx` is not installed.
+    """
+    onnx = optional("onnx", "onnx")
+    helper, double = onnx.helper, onnx.TensorProto.DOUBLE
+    trees, depth = model.columns.shape
+    outputs, inner, leaves = model.values.shape[2], 2**depth - 1, 2**depth
+    # Node i of a tree in heap order is at level floor(log2(i + 1)); its children are 2 i + 1 (no) and 2 i + 2 (yes).
+    level = np.floor(np.log2(np.arange(inner) + 1)).astype(np.int64)
+    child = 2 * np.arange(inner) + 1
+    # Leaves in heap order hold the first answer in their highest bit, places of `values` in their lowest.
+    order = np.array([int(f"{each:0{depth}b}"[::-1], 2) for each in range(leaves)])
+    copies, starts = np.arange(trees * outputs), np.arange(trees * outputs)[:, None]
+    tree = copies // outputs
+    member = np.isnan(model.cuts)
+    last = level == depth - 1
+    no = np.where(last, starts * leaves + child - inner, starts * inner + child)
+    cuts = np.where(member, 0.0, model.cuts)[tree][:, level].ravel()
+    modes = np.where(member, _MEMBER, _GREATER)[tree][:, level].ravel()
+    sets = [
+        np.append(np.flatnonzero(model.members[each, at]).astype(np.float64), np.nan)
+        for each in tree
+        for at in level
+        if member[each, at]
+    ]
+    attributes = {
+        "n_targets": outputs,
+        "aggregate_function": _SUM,
+        "post_transform": _NO_TRANSFORM,
+        "tree_roots": (copies * inner).tolist(),
+        "nodes_featureids": model.columns[tree][:, level].ravel().tolist(),
+        "nodes_splits": helper.make_tensor("splits", double, cuts.shape, cuts),
+        "nodes_modes": helper.make_tensor("modes", onnx.TensorProto.UINT8, modes.shape, modes.astype(np.uint8)),
+        "nodes_falsenodeids": no.ravel().tolist(),
+        "nodes_truenodeids": (no + 1).ravel().tolist(),
+        "nodes_falseleafs": np.tile(last, len(copies)).astype(int).tolist(),
+        "nodes_trueleafs": np.tile(last, len(copies)).astype(int).tolist(),
+        "leaf_targetids": np.repeat(copies % outputs, leaves).tolist(),
+        "leaf_weights": helper.make_tensor(
+            "weights", double, (len(copies) * leaves,), model.values[:, order].transpose(0, 2, 1).ravel()
+        ),
+    }
+    if sets:
+        values = np.concatenate(sets)
+        attributes["membership_values"] = helper.make_tensor("members", double, values.shape, values)
+    node = helper.make_node("TreeEnsemble", ["X"], ["scores"], domain="ai.onnx.ml", **attributes)
+    graph = helper.make_graph(
+        [node],
+        "tacit",
+        [helper.make_tensor_value_info("X", double, ["n", columns])],
+        [helper.make_tensor_value_info("scores", double, ["n", outputs])],
+    )
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("ai.onnx.ml", _ML_OPSET)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="tacit")
+    onnx.checker.check_model(made)
+    return made.SerializeToString()
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPBoostedTrees(PrivateClassifier):
     """Differentially private boosted trees, binary or multiclass.
@@ -195,6 +334,7 @@ class DPBoostedTrees(PrivateClassifier):
     Attributes:
         trees_: the released `SymmetricTrees`.
         distributions_: column -> `Distribution`.
+        feature_importances_: share of each column in the variation of the scores, from released numbers alone.
 
     Example:
         >>> x = np.random.default_rng(0).uniform(-1, 1, (2000, 2))
@@ -221,6 +361,22 @@ class DPBoostedTrees(PrivateClassifier):
         found = chances(np.atleast_2d(scores.T)).T
         return np.hstack([1 - found, found]) if scores.ndim == 1 else found
 
+    @property
+    def feature_importances_(self) -> Array:
+        """`SymmetricTrees.importances`, (columns,)."""
+        self._released()
+        return self.trees_.importances(self.distributions_, self.categories_)
+
+    def onnx(self) -> bytes:
+        """The scores as an ONNX file; see `tacit.erm.trees.tree_ensemble`."""
+        self._released()
+        return tree_ensemble(self.trees_, self.columns_)
+
+    def save(self, path: str | Path) -> None:
+        """Write the released trees as JSON; `SymmetricTrees.load` reads them."""
+        self._released()
+        self.trees_.save(path)
+
     def _fit(self, X: Array, targets: Array) -> Release:
         size = len(X) if self.public_size is None else check.count("public_size", self.public_size)
         width, target = X.shape[1], self._target(size)
@@ -241,6 +397,7 @@ class DPBoostedTrees(PrivateClassifier):
         structure = draw_structure(rng, self.distributions_, categories, trees=count, depth=depth)
         classes = len(self.classes_)
         self.trees_, facts = boosted(structure, X, targets, classes, terms, multiplier=second, size=size)
+        self.categories_, self.columns_ = categories, width
         theta = self.trees_.values.reshape(-1, self.trees_.values.shape[2])
         return terms.release(theta, mechanism, facts | {"quantile_share": share})
 
