@@ -5,9 +5,10 @@ Cumulants of the steps of a composition at one tilt, one class for each kind of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from tacit.accounting.pld.quadrature import (
     shifted_sum,
 )
 from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units
-from tacit.accounting.pld.sampled_cumulant import SampledGaussianCumulant
 from tacit.accounting.pld.schedule_cumulant import ScheduleCumulant
 from tacit.accounting.pld.step_cumulants import (
     GaussianCumulant,
@@ -206,22 +206,26 @@ def _beyond(pair: Pair, loss: float) -> tuple[float, float]:
 class MixtureCumulant(StepCumulant):
     """E e^{zL} = (1 - share) E_usual e^{zL} + share E_rare e^{zL}, of two sampled Gaussians at the same tilt."""
 
-    def __init__(self, usual: SampledGaussianCumulant, rare: SampledGaussianCumulant, share: float):
+    def __init__(self, usual: ScheduleCumulant, rare: ScheduleCumulant, share: float):
+        """Both are the cumulants of as many steps, each of one kind."""
         self._cumulants, self._shares = (usual, rare), np.array([1 - share, share])
-        self.steps, self.theta = usual.steps, usual.theta
+        self.steps, self.theta = int(usual.schedule.count.sum()), usual.theta
         self.largest = min(usual.largest, rare.largest)
         self.left_out = (1 - share) * usual.left_out + share * rare.left_out
         self.moment = self.log_moment(self.theta)
         self.mean = self.cumulant_derivatives(self.theta)[1]
 
+    def _each(self, asked: Callable[[ScheduleCumulant], Any]) -> np.ndarray:
+        """What both cumulants answer, for one step."""
+        return np.array([asked(cumulant) for cumulant in self._cumulants]) / self.steps
+
     def _weights(self, theta: float) -> np.ndarray:
-        moments = np.array([cumulant.log_moment(theta) for cumulant in self._cumulants])
-        return np.exp(np.log(self._shares) + moments - self.log_moment(theta))
+        moments = self._each(lambda cumulant: cumulant.log_moment(theta))
+        return np.exp(np.log(self._shares) + moments - self._mixed(moments))
 
     def log_moment(self, theta: float) -> float:
         """Return log E_P e^{theta L} of one step."""
-        moments = np.array([cumulant.log_moment(theta) for cumulant in self._cumulants])
-        return self._mixed(moments)
+        return self._mixed(self._each(lambda cumulant: cumulant.log_moment(theta)))
 
     def _mixed(self, moments: np.ndarray) -> float:
         if moments.max() > SMALL_MOMENT:
@@ -230,29 +234,23 @@ class MixtureCumulant(StepCumulant):
 
     def log_moment_bound(self, theta: float) -> float:
         """Return the mixture of the bounds of both."""
-        return self._mixed(np.array([cumulant.log_moment_bound(theta) for cumulant in self._cumulants]))
+        return self._mixed(self._each(lambda cumulant: cumulant.log_moment_bound(theta)))
 
     def rounding(self) -> float:
         """Return the larger of the two, with units for the mixture itself."""
-        return max(each.rounding() for each in self._cumulants) + UNIT * _MIXED * (1 + abs(self.moment))
+        return float(self._each(lambda cumulant: cumulant.rounding()).max()) + UNIT * _MIXED * (1 + abs(self.moment))
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
-        weights, derivatives = (
-            self._weights(theta),
-            [cumulant.cumulant_derivatives(theta) for cumulant in self._cumulants],
-        )
-        means, variances = (np.array([cumulant_derivatives[k] for cumulant_derivatives in derivatives]) for k in (1, 2))
+        weights = self._weights(theta)
+        _, means, variances = self._each(lambda cumulant: cumulant.cumulant_derivatives(theta)).T
         mean = float(weights @ means)
         return self.log_moment(theta), mean, float(weights @ (variances + (means - mean) ** 2))
 
     def log_decay(self, t: np.ndarray) -> np.ndarray:
         """Return an upper bound on log |phi| over each [t_j, t_{j+1}]."""
-        parts = [
-            np.log(w) + cumulant.log_decay(t)
-            for w, cumulant in zip(self._weights(self.theta), self._cumulants, strict=True)
-        ]
-        return np.minimum(np.logaddexp(*parts), 0.0)
+        decays = self._each(lambda cumulant: cumulant.log_decay(t))
+        return np.minimum(np.logaddexp(*(np.log(self._weights(self.theta))[:, None] + decays)), 0.0)
 
     def nodes(self, frequency: float) -> int:
         """Return the finite losses with their masses."""
@@ -262,7 +260,7 @@ class MixtureCumulant(StepCumulant):
         """Return log phi of all steps at each t, and a bound on its error."""
         change, error = np.zeros(len(t), dtype=complex), np.zeros(len(t))
         for weight, cumulant in zip(self._weights(self.theta), self._cumulants, strict=True):
-            value, miss = cumulant.change(t, self.mean)
+            ((_, (value,), (miss,)),) = cumulant.changes(t, self.mean)
             change += weight * value
             error += weight * miss
         return logarithm_of(change, error + np.abs(change) * UNIT * _MIXED, self.steps)
@@ -350,14 +348,15 @@ def _(pair: GaussianPair, steps: int, theta: float, log_delta: float) -> StepCum
 @_cumulant.register
 def _(pair: MixedPair, steps: int, theta: float, log_delta: float) -> StepCumulant:
     usual, rare = (_cumulant(one, steps, theta, log_delta) for one in (pair.usual, pair.rare))
-    if not (isinstance(usual, SampledGaussianCumulant) and isinstance(rare, SampledGaussianCumulant)):
+    if not (isinstance(usual, ScheduleCumulant) and isinstance(rare, ScheduleCumulant)):
         raise Unsuitable
     return MixtureCumulant(usual, rare, pair.share)
 
 
 @_cumulant.register
 def _(pair: SampledGaussian, steps: int, theta: float, log_delta: float) -> StepCumulant:
-    return SampledGaussianCumulant(pair, steps, theta, *_covered(pair, steps, theta, log_delta))
+    largest, ends = _covered(pair, steps, theta, log_delta)
+    return ScheduleCumulant([(pair, steps)], theta, largest, [(0, ends)])
 
 
 def _covered(pair: SampledGaussian, steps: int, theta: float, log_delta: float) -> tuple[float, tuple[float, float]]:

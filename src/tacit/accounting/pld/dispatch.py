@@ -162,6 +162,8 @@ class Question:
             saddle = refined
             if close:
                 break
+        else:
+            return None  # This tilt is that of another question, at which alone its line would be narrow.
         cumulants = cumulants_of(parts, saddle.theta, saddle.log_delta, limited=limited)
         return saddle_line(
             IndependentSum(cumulants, saddle.theta),

@@ -17,7 +17,6 @@ import numpy as np
 
 from tacit.accounting.pld.rounding import (
     COMPLEX_FUNCTION,
-    COMPLEX_LOGARITHM,
     FUNCTION,
     MASS,
     UNIT,
@@ -143,17 +142,6 @@ def _roots(pair: SampledGaussian, theta: float) -> tuple[float, float]:
     return left, max(top, 1 / pair.sigma)
 
 
-def mixes(pair: SampledGaussian, z: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Y and log(1 - rate + rate e^y) of each mixture at noise z."""
-    places = [sign * z / pair.sigma - 0.5 / pair.sigma**2 for sign in (1.0, -1.0)[: 2 if pair.symmetric else 1]]
-    return [(y, log_mix(pair.rate, y)) for y in places]
-
-
-def posterior(pair: SampledGaussian, z: np.ndarray) -> list[np.ndarray]:
-    """Posterior weights of the shifted components at noise z, one for each mixture."""
-    return [np.exp(np.log(pair.rate) + y - mix) for y, mix in mixes(pair, z)]
-
-
 def log1p(z: np.ndarray) -> np.ndarray:
     """log(1 + z), keeping the relative digits of small z, which numpy's own loses for complex arguments."""
     x, y = np.real(z), np.imag(z)
@@ -183,17 +171,6 @@ class NodeUnits:
         """
         exponent = np.abs(log_mass) + abs(theta) * np.abs(loss) + abs(log_moment)
         return self.mass + abs(theta) * self.loss + 2 * exponent + FUNCTION
-
-
-def line_units(pair: SampledGaussian, line: Line) -> NodeUnits:
-    """Units of nodes on a line: each mixture L(y) loses those of y with its slope, of e^y - 1 and of itself."""
-    far = float(np.abs(line.u).max()) + abs(line.height)
-    place = 4 * far / pair.sigma + 2 / pair.sigma**2 - 4 * float(np.log(pair.rate))
-    loss = np.zeros(len(line.u))
-    z = line.u + 1j * line.height
-    for (_, mixed), weight in zip(mixes(pair, z), posterior(pair, z), strict=True):
-        loss += np.abs(weight) * place + 64 * np.abs(np.expm1(-mixed)) + COMPLEX_LOGARITHM * np.abs(mixed)
-    return NodeUnits(MASS + 4 * far**2 + 4 * np.abs(np.log(line.step)) + loss, loss)
 
 
 def moment_rounding(log_mass: np.ndarray, loss: np.ndarray, theta: float, log_moment: float, units: NodeUnits) -> float:
