@@ -368,7 +368,7 @@ def test_disagreeing_engines_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_rounding_is_ordered_and_keeps_mass() -> None:
     """K of the rounded losses brackets K of the pair at every tilt, and the up rounding keeps both masses."""
     pair = SampledGaussianPair(0.6, 0.02, True)
-    line = on_line(pair, np.arange(-14.0, 30.0, 0.01), 0.01, 0.0)
+    line = on_line(pair, np.arange(-14.0, 30.0, 0.01), 0.01)
     for pitch in (0.05, 0.01, 0.001):
         up = round_up(pair, -0.0203, pitch, int(25 / pitch))
         down = round_down(pair, -0.0203, pitch, int(25 / pitch), 3.0)

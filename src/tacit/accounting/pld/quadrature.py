@@ -48,25 +48,22 @@ def log_mix(rate: float, y: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Line:
-    """Nodes on Im u = height (u is the noise in standard deviations): log of P-mass times step, and the loss."""
+    """Places u of the noise, in standard deviations: log of P-density times step, and the loss."""
 
-    step: np.ndarray | float
-    height: float
     u: np.ndarray
     log_mass: np.ndarray
     loss: np.ndarray
 
 
-def on_line(pair: SampledGaussian, u: np.ndarray, step: np.ndarray | float, height: float) -> Line:
-    """The pair at u + i height; the standard normal law of u is that of N_0.
+def on_line(pair: SampledGaussian, u: np.ndarray, step: float) -> Line:
+    """The pair at places of the noise; the standard normal law of u is that of N_0.
 
     Args:
         pair: a Poisson-subsampled Gaussian step.
-        u: real parts of the points, in standard deviations of the noise.
-        step: distance of the points, or their weights, > 0.
-        height: imaginary part of the points.
+        u: places, in standard deviations of the noise.
+        step: their distance, > 0.
     """
-    z = u + 1j * height if height else u.astype(complex)
+    z = u.astype(complex)
     half = 0.5 / pair.sigma**2
     up = log_mix(pair.rate, z / pair.sigma - half)
     if pair.symmetric:
@@ -75,7 +72,7 @@ def on_line(pair: SampledGaussian, u: np.ndarray, step: np.ndarray | float, heig
     else:
         loss, log_ratio = (up, up) if pair.loss_sign > 0 else (-up, 0.0)
     log_mass = -(z**2) / 2 + log_ratio + (np.log(step) - 0.5 * np.log(2 * np.pi))
-    return Line(step, height, u, log_mass, loss) if height else Line(step, 0.0, u, np.real(log_mass), np.real(loss))
+    return Line(u, np.real(log_mass), np.real(loss))
 
 
 def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: float) -> tuple[float, float] | None:
@@ -106,7 +103,7 @@ def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: floa
     if (high - low) / coarse > _LONGEST:
         return None
     u = np.arange(low, high + coarse, coarse)
-    line = on_line(pair, u, coarse, 0.0)
+    line = on_line(pair, u, coarse)
     tilted = line.log_mass + theta * line.loss
     heavy = (tilted > tilted.max() + log_cut) | (line.log_mass > log_ignored) | (line.log_mass - line.loss > log_cut)
     kept = np.flatnonzero(heavy)
@@ -115,7 +112,7 @@ def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: floa
 
 def _ends_light(pair: SampledGaussian, theta: float, end: float, log_cut: float) -> bool:
     """Whether the tilted density on the last two units before `end` is negligible against its largest before them."""
-    line = on_line(pair, np.linspace(-12.0, end, 400), 1.0, 0.0)
+    line = on_line(pair, np.linspace(-12.0, end, 400), 1.0)
     tilted = line.log_mass + theta * line.loss
     return bool(tilted[line.u > end - 2.0].max() < tilted.max() + log_cut)
 
