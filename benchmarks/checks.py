@@ -5,7 +5,8 @@
 `fit` and `private_step` replay whole steps, `private.model` the passes of a loop whose loss is the user's Python, and
 "eager loop" is that loop with engine="eager". The way without checks runs the same passes, exact noise and update, with
 no guard, trace, probe or monitor. "filled up" is a replayed step on 17/16 of a batch, which is filled up to the next
-eighth, beside one that is recorded for its own size. The two ways and a second run of the first take turns within every
+eighth, beside one that is recorded for its own size; "fit, step" is `fit` beside `private_step` on batches that the
+caller draws by the same law. The two ways and a second run of the first take turns within every
 round, in thread CPU time; the ratio of the two equal ways is the control. The first steps, which are always probed and
 timed, are left out; probed later steps count.
 """
@@ -31,7 +32,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from tacit.accounting import Ledger
 from tacit.clipping import FlatClip
 from tacit.noise import SecureStream
-from tacit.training import Functions, Private, fit, make_private
+from tacit.sampling.poisson import FixedSizeSampler
+from tacit.training import Functions, Private, fit, make_private, private_step
 from tacit.training.batch_session import PhysicalBatch
 from tacit.training.compile import CompiledSum
 from tacit.training.fit_facts import FitChecks
@@ -191,12 +193,31 @@ def filled(case: Case, checks: bool) -> Steps:
     return timed(lambda steps: [update(x, y, 1.0) for _ in range(steps)])
 
 
+def drawn(case: Case, checks: bool) -> Steps:
+    """`fit` (in place of "with checks"), or `private_step` on batches that the caller draws and gathers."""
+    if checks:
+        return whole(case, True)
+    model, (x, y) = case.build(), records(case, RECORDS)
+    settings = {"clip_norm": 1.0, "noise_multiplier": 1.0, "expected_batch_size": case.batch, "engine": "recorded"}
+    take = private_step(model, SGD(model.parameters(), lr=0.01), losses, **settings)
+    sampler = FixedSizeSampler(RECORDS, case.batch)
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            index = torch.from_numpy(sampler.draw().indices)
+            take(x[index], y[index])
+
+    run(WARM_UP)
+    return timed(run)
+
+
 DOORS: dict[str, Callable[[Case, bool], Steps]] = {
     "fit": whole,
     "private_step": step,
     "private.model": loop,
     "eager loop": lambda case, checks: loop(case, checks, "eager"),
     "filled up": filled,
+    "fit, step": drawn,
 }
 
 
