@@ -1,5 +1,6 @@
 """What `fit` accepts as data, where it must lie, and in which precision it is computed."""
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -11,6 +12,7 @@ from tacit.clipping import FlatClip
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum
 from tacit.noise import SeededStream
+from tacit.sampling import Batch
 from tacit.training import data as stacked
 from tacit.training import fit, fit_nonprivate
 from tacit.training.private_step import computed_in
@@ -245,3 +247,18 @@ class TestPrecision:
             run(X, Y, precision="bf16")
         with pytest.raises(UnsupportedModel, match=r"layer '1' \(BatchNorm1d\)"):
             run(X, Y, model=nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2)), precision="bfloat16")
+
+
+def test_a_batch_takes_the_memory_of_the_last_one_unless_that_is_held():
+    x = torch.arange(40.0).reshape(20, 2)
+    records = stacked.CheckedRecords.of(nn.Linear(2, 1), (x, x + 100), torch.arange(20), None)
+    held = records.batch(Batch(np.array([1, 4, 5])))
+    (first, second), targets = records.batch(Batch(np.array([0, 7])))
+    assert torch.equal(held[0][0], x[[1, 4, 5]])
+    assert torch.equal(held[0][1], x[[1, 4, 5]] + 100)
+    assert torch.equal(first, x[[0, 7]])
+    assert torch.equal(second, x[[0, 7]] + 100)
+    assert targets.tolist() == [0, 7]
+    place = first.data_ptr()
+    del first
+    assert records.batch(Batch(np.array([9])))[0][0].data_ptr() == place

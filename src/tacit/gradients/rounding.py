@@ -53,8 +53,8 @@ DOUBLE_SLACK = 2.0**-13
 """The same in double precision, see `MOST_UNITS`."""
 MOST_UNITS = 2**19
 """Units of a batch, at most: one value then meets less than 2^20 roundings, 2 2^20 2^19 2^-53 = 2^-13."""
-# Rows of operands that are converted at a time in double precision: few, to keep memory small.
-_DOUBLE_ROWS = 1024
+# Rows of operands that are converted at a time in double precision: few, so that they stay in the cache.
+_DOUBLE_ROWS = 256
 # Units times rows of a double-precision sum over positions, at a slack of 1. Of T positions, whose lengths sum to at
 # most 2^24 / T times the raised norm, it errs by 2^27 T 2^-53 times that: by a quarter of the clipping norm.
 _POSITION_WORK = 2**27

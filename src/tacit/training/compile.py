@@ -31,7 +31,7 @@ import tacit
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum, FlatGradient
 from tacit.gradients.engine import Trace, capture_gradients
-from tacit.gradients.flat_gradient import Total, fused
+from tacit.gradients.flat_gradient import Buffers, Total, fused
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, arguments_of, map_tensors, rows, tensors
 from tacit.gradients.module_state import call_with
 from tacit.gradients.rounding import precise_products
@@ -173,6 +173,7 @@ class CompiledSum:
         self._parameters = [*clipped.trainable.values(), *self._fixed.values()]
         self._graphs: dict[tuple[object, ...], StepGraph] = {}
         self._constants: dict[tuple[object, ...], Tensor] = {}
+        self._buffers = Buffers()
         self._reached: ReachedState | None = None
         self._pool: Any = None
 
@@ -208,15 +209,25 @@ class CompiledSum:
         count = len(targets)
         size = self.size(count)
         if size > count:
-            index = torch.arange(size, device=targets.device)
-            index[count:] = 0
-            inputs, targets = rows(inputs, index), targets[index]
+            inputs, targets = self._filled(inputs, targets, size)
         weights = self._weights(size, count)
         arguments = [*self._parameters, *tensors(inputs), targets, weights]
         graph = self._graph(inputs, targets, arguments, drawn)
         with torch.no_grad(), precise_products():
             total, in_range = graph(*arguments)
         return total if in_range else None
+
+    def _filled(self, inputs: Inputs, targets: Tensor, size: int) -> tuple[Inputs, Tensor]:
+        """The records, and the first of them again up to `size`."""
+        places = count()
+
+        def filled(values: Tensor) -> Tensor:
+            first = values[:1]
+            whole = self._buffers.like(next(places), first.expand(size, *values.shape[1:]))
+            return torch.cat([values, first.expand(size - len(values), *values.shape[1:])], out=whole)
+
+        with torch.no_grad():
+            return map_tensors(filled, inputs), filled(targets)
 
     def size(self, count: int) -> int:
         """The size to which a batch of `count` records is filled up."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from tacit import check
 from tacit.errors import InvalidInput, TrainingMisuse
 from tacit.gradients import examine
+from tacit.gradients.flat_gradient import Buffers
 from tacit.gradients.inputs import Inputs, Loss, batch_size, losses_of, map_tensors, outputs_of, tensors
 from tacit.gradients.model_probe import check_records
 from tacit.gradients.module_state import copy_to_run, restored_generators
@@ -37,12 +39,14 @@ class CheckedRecords:
         targets: tensor (n, ...).
         device: device of the model, to which batches are moved.
         doubt: why it is not known that each record is made of its own entries; "" where it is.
+        buffers: memory of a batch, which the next one takes over.
     """
 
     inputs: Inputs
     targets: Tensor
     device: torch.device
     doubt: str = ""
+    buffers: Buffers = field(default_factory=Buffers)
 
     @classmethod
     def of(
@@ -78,10 +82,11 @@ class CheckedRecords:
 
     def batch(self, batch: Batch) -> tuple[Inputs, Tensor]:
         """Inputs and targets of `batch`, on the device of the model."""
-        index = torch.from_numpy(batch.indices)
+        index, places = torch.from_numpy(batch.indices), count()
 
         def drawn(values: Tensor) -> Tensor:
-            return values.index_select(0, index.to(values.device)).to(self.device)
+            rows = self.buffers.like(next(places), values[:1].expand(len(index), *values.shape[1:]))
+            return torch.index_select(values, 0, index.to(values.device), out=rows).to(self.device)
 
         return map_tensors(drawn, self.inputs), drawn(self.targets)
 

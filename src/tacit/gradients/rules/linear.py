@@ -21,6 +21,8 @@ _SPARSE_SHARE = 0.15
 _SEQUENTIAL_TERMS = 128
 # Values of all blocks of a sum together (1 MB) that one product makes in less time than several do.
 _JOINT_VALUES = 2**18
+# Values of an operand that is converted to double precision as a whole: a larger one falls out of the cache.
+_CONVERTED_VALUES = 2**19
 
 
 @dataclass
@@ -62,6 +64,9 @@ class OuterProduct(PerSampleGradients):
 
     def add_in_blocks(self, gradient_sum: Tensor, factors: Tensor, blocks: Blocks) -> None:
         """Blocks of equal size in one product where they are few and small; else one product for each block."""
+        if gradient_sum.dtype != self.right.dtype and self.right.numel() > _CONVERTED_VALUES:
+            super().add_in_blocks(gradient_sum, factors, blocks)
+            return
         left, right = self.weighted(factors, gradient_sum.dtype)
         count = len(factors)
         equal = blocks.equal_parts(count)
