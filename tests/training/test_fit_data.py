@@ -262,3 +262,13 @@ def test_a_batch_takes_the_memory_of_the_last_one_unless_that_is_held():
     place = first.data_ptr()
     del first
     assert records.batch(Batch(np.array([9])))[0][0].data_ptr() == place
+
+
+def test_records_that_require_a_gradient_are_trained_on_as_they_are():
+    x, y = blobs()
+    found = []
+    for inputs in (x, x.clone().requires_grad_()):
+        model = small_model()
+        run(inputs, y, model, stream=SeededStream(1))
+        found.append(flat(model))
+    torch.testing.assert_close(*found)

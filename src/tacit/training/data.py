@@ -88,7 +88,8 @@ class CheckedRecords:
             rows = self.buffers.like(next(places), values[:1].expand(len(index), *values.shape[1:]))
             return torch.index_select(values, 0, index.to(values.device), out=rows).to(self.device)
 
-        return map_tensors(drawn, self.inputs), drawn(self.targets)
+        with torch.no_grad():
+            return map_tensors(drawn, self.inputs), drawn(self.targets)
 
     def _check_devices(self, asked: str | torch.device | None) -> None:
         if asked is not None:
