@@ -150,10 +150,8 @@ def test_a_comparison_reads_the_curves_that_were_computed_before(client, stored,
     client.get("/")  # what the list shows is computed once its page has left
     monkeypatch.setattr(runs, "_CURVES", {})
     monkeypatch.setattr(runs, "accountant", None)
-    start = time.perf_counter()
     reply = client.get("/compare", params={"run": ["first", "second", "third"]})
     assert reply.status_code == 200
-    assert time.perf_counter() - start < 1
     assert reply.text.count('class="curve curve-') == 6
 
 

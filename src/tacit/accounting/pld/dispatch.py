@@ -124,6 +124,11 @@ class Question:
         """The saddle line, smoothed at need; None where it costs too much."""
         return self._line(smoothed=True)
 
+    @cached_property
+    def unsettled(self) -> SaddleLine | None:
+        """The line where its saddle does not settle, at a tilt of another question: it may be wide at this one."""
+        return self._line(smoothed=True, settled=False)
+
     @property
     def _truncated(self) -> TruncatedSum | None:
         truncation = self._of.truncation
@@ -135,21 +140,21 @@ class Question:
             found = truncation.near_delta(self._delta, self.saddle.epsilon)
         return self._agreed(found) if found else None
 
-    def _line(self, *, smoothed: bool) -> SaddleLine | None:
+    def _line(self, *, smoothed: bool, settled: bool = True) -> SaddleLine | None:
         if self._of.general.exact or 0 < self._of.top < _LEAST_TOP:
             return None
         discrete = any(pair.gaussian_limit()[1] < np.inf for pair, _ in self._of.parts)
         ways = ((True, 4e-7), (False, 1e-5), (True, 1.0), (False, 1.0)) if discrete else ((False, 1.0),)
         for limited, widest in ways if smoothed else ((discrete, 0.0),):
             try:
-                line = self._refined_line(widest, limited=limited)
+                line = self._refined_line(widest, limited=limited, settled=settled)
             except Unsuitable:
                 continue
             if line:
                 return self._agreed(line)
         return None
 
-    def _refined_line(self, widest: float, *, limited: bool) -> SaddleLine | None:
+    def _refined_line(self, widest: float, *, limited: bool, settled: bool) -> SaddleLine | None:
         parts, saddle = self._of.parts, self.saddle
         for _ in range(4):
             cumulants = cumulants_of(parts, saddle.theta, saddle.log_delta, limited=limited)
@@ -163,7 +168,8 @@ class Question:
             if close:
                 break
         else:
-            return None  # This tilt is that of another question, at which alone its line would be narrow.
+            if settled:
+                return None
         cumulants = cumulants_of(parts, saddle.theta, saddle.log_delta, limited=limited)
         return saddle_line(
             IndependentSum(cumulants, saddle.theta),
@@ -298,6 +304,8 @@ class Dispatch(Bounds):
             return floor, top
         local = self.at_delta(delta).near
         low, high = intersection(inverted(local, delta), (floor, top), self.parts, f"epsilon({delta!r})")
+        if high - low > _LOOSE * high and (line := self.at_delta(delta).unsettled):
+            low, high = intersection((low, high), inverted(line, delta), self.parts, f"epsilon({delta!r})")
         if high - low > _LOOSE * high:
             low, high = self._searched(delta, low, high)
         middle = (low + high) / 2
