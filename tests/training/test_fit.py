@@ -338,3 +338,22 @@ def test_training_without_noise_is_unsafe_in_the_ledger():
     _, result = run(noise_multiplier=0.0, unsafe_no_noise=True)
     assert result.ledger.unsafe == ["unsafe_no_noise"]
     assert accountant("rdp")(result.ledger).epsilon(1e-5) == math.inf
+
+
+def test_a_rate_that_a_callback_changes_is_named_on_the_ledger():
+    x, y = torch.randn(60, 3), torch.randn(60)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def lower(done, total):
+        optimizer.param_groups[0]["lr"] = 0.1 * (1 - done / total)
+
+    for callbacks, said in ([], False), ([Functions(on_step=lower)], True):
+        result = fit(
+            model, x, y, loss=lambda out, t: (out[:, 0] - t).square(), optimizer=optimizer, clip_norm=1.0,
+            noise_multiplier=1.0, batch_size=20, steps=6, callbacks=callbacks,
+        )  # fmt: skip
+        assert result.ledger.standing is Standing.PROVEN
+        assert (
+            "Taken as public: the learning rate, which changes from step to step." in result.ledger.assumptions
+        ) is said

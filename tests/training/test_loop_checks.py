@@ -16,6 +16,7 @@ from torch.optim import SGD
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
+from tacit.accounting.ledger import PUBLIC
 from tacit.errors import InvalidInput, MixesRecords, TrainingMisuse, UnsupportedModel
 from tacit.gradients.model_probe import ModelProbe
 from tacit.opacus import PrivacyEngine
@@ -804,6 +805,75 @@ def test_a_setting_that_follows_the_batch_is_conditional(setting, said, before):
     epochs(run, scaled, 20)
     assert run.ledger.standing is Standing.CONDITIONAL
     assert said in run.facts["numbers_read"].says
+
+
+class Rates:
+    """A loop that changes one of its inputs from step to step."""
+
+    def __init__(self):
+        self.step = 0
+
+    def by_hand(self, p, a, b):
+        p.optimizer.param_groups[0]["lr"] = 0.1 * 0.9**self.step
+        return ce(p.model(a), b)
+
+    def factor(self, p, a, b):
+        return ce(p.model(a), b) * (1 + 0.1 * self.step)
+
+    def seed(self, p, a, b):
+        torch.manual_seed(self.step)
+        return ce(p.model(a), b)
+
+    def drawn(self, p, a, b):
+        return ce(p.model(a * float(np.random.default_rng(self.step).uniform(0.9, 1.1))), b)
+
+    def same(self, p, a, b):
+        return ce(p.model(a), b) * 0.5
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("by_hand", "the learning rate, which changes"),
+        ("factor", "a number at test_loop_checks.py:"),
+        ("seed", "the seed of torch's generator, which changes"),
+        ("drawn", "a number at test_loop_checks.py:"),
+        ("same", ""),
+    ],
+)
+def test_numbers_that_a_loop_changes_are_named_on_the_ledger(way, said):
+    run, rates = private(), Rates()
+
+    def losses(p, a, b):
+        rates.step += 1
+        return getattr(rates, way)(p, a, b)
+
+    epochs(run, losses, 2)
+    assert run.ledger.standing is Standing.PROVEN
+    public = [sentence for sentence in run.ledger.assumptions if sentence.startswith(PUBLIC)]
+    assert len(public) == bool(said)
+    assert all(said in sentence for sentence in public)
+
+
+def test_a_schedule_of_torch_is_none_of_the_inputs_that_are_named():
+    run = private()
+    schedule = torch.optim.lr_scheduler.LambdaLR(run.optimizer, lambda step: 0.9**step)
+    for _ in range(2):
+        epochs(run, lambda p, a, b: ce(p.model(a), b), 1)
+        schedule.step()
+    assert not any(sentence.startswith(PUBLIC) for sentence in run.ledger.assumptions)
+
+
+def test_a_seed_that_follows_the_batch_is_conditional():
+    run = private()
+
+    def losses(p, a, b):
+        torch.manual_seed(len(a))
+        return ce(p.model(a), b)
+
+    epochs(run, losses, 20)
+    assert run.ledger.standing is Standing.CONDITIONAL
+    assert "the seed of torch's generator" in run.facts["numbers_read"].says
 
 
 def _raising(a):

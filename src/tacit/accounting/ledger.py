@@ -25,6 +25,8 @@ PUBLIC_SIZE = "Each record belongs to one unit, and the number of training recor
 """The assumption behind sampling rates and divisors, for `Ledger.assume`."""
 DECLARED_SIZE = "Each record belongs to one unit, and the declared number of records is public."
 """The same where settings follow a declared number in place of the true one."""
+PUBLIC = "Taken as public: "
+"""How an assumption begins that names an input of a run of which nothing here shows that it follows no record."""
 PLACES = "Settings follow the number of records, which is public: a removed record leaves a blank one (zero_out)."
 """The assumption that makes zero_out of add_remove: neighbours of other numbers would have other settings."""
 UNSTATED = (
@@ -229,6 +231,10 @@ class Ledger(Choices):
         with self._lock:
             if check.text("sentence", sentence) not in self.assumptions:
                 self.assumptions.append(sentence)
+
+    def take_as_public(self, what: str) -> None:
+        """Name an input of the run that nothing here checks, for card and statement."""
+        self.assume(f"{PUBLIC}{what}.")
 
     def mark_unsafe(self, switch: str, standing: Standing = Standing.PROVEN) -> None:
         """Record an `unsafe_` switch, and the best standing that remains possible."""

@@ -28,6 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from tacit import check, serialization
+from tacit.accounting.ledger import PUBLIC
 from tacit.errors import PrivacyWarning
 from tacit.locking import Lock
 
@@ -59,7 +60,7 @@ class PublicFeatures(TransformerMixin, BaseEstimator, nn.Module):
     @property
     def sentence(self) -> str:
         """What the ledger, the card and the statement say is taken as public, and its digest."""
-        return f"Taken as public: {self._told()} (features, {self.key()[:12]}); each record's follow from it alone."
+        return f"{PUBLIC}{self._told()} (features, {self.key()[:12]}); each record's follow from it alone."
 
     @abstractmethod
     def _told(self) -> str:

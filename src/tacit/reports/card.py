@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit import check
 from tacit.accounting import Account, Ledger, Result
+from tacit.accounting.ledger import PUBLIC
 from tacit.audit import AuditResult
 from tacit.audit.evidence import CanaryEvidence
 from tacit.relation import Relation, unit_in_words
@@ -361,7 +362,7 @@ def summary(card: Card) -> Iterator[str]:
     if said := card.held_out.get("says"):
         yield f"{said} The guarantee covers neither test results nor attacks."
     for sentence in card.ledger.assumptions:
-        if sentence.startswith(words.PUBLIC):
+        if sentence.startswith(PUBLIC):
             yield sentence
     if card.leaks:
         yield words.reserve(card.leaks)

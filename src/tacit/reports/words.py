@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit import check
 from tacit.accounting import ACCOUNTANTS, FACTS, Fact, How, Ledger, Result
+from tacit.accounting.ledger import PUBLIC
 from tacit.relation import Relation
 from tacit.standing import Standing, downward, leakage, nearest, upward
 
@@ -304,8 +305,6 @@ def reserve(leaks: Sequence[str]) -> str:
     return f"The guarantee does not cover statistics read from the data without a privacy cost: {'; '.join(leaks)}."
 
 
-PUBLIC = "Taken as public: "
-"""How an assumption begins that names a value taken as public."""
 KINDS = ("verified", "declared", "assumed")
 """Kinds of facts on a card, in its order."""
 UNSTATED = "a stored run that states no facts: run it again with this version"

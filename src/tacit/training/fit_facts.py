@@ -18,7 +18,7 @@ from tacit.standing import Standing
 from tacit.training.callbacks import Callback
 from tacit.training.captured import Memory, captured_data, data_leaves
 from tacit.training.guarded_data import MADE_OF_OWN
-from tacit.training.numbers_by_size import BY_SIZE, FollowedSettings
+from tacit.training.numbers_by_size import BY_SIZE, CHANGES, FollowedSettings
 from tacit.training.optimizers import state_of, update_doubt
 from tacit.training.private_step import PrivateUpdate
 from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard
@@ -110,6 +110,8 @@ class FitChecks:
         for name, says in self.probe.typed.doubts:
             self.facts.missing(name, says)
         self._untyped = self._untyped or not typed
+        for what in (*self._rates.changed, *self._programs.changed):
+            self._ledger.take_as_public(CHANGES.format(what))
 
     def _compare_weights(self, step: int) -> None:
         """Between two releases only callbacks and `evaluate` run: what they change is no release."""

@@ -28,7 +28,7 @@ from tacit.standing import Standing
 from tacit.training.batch_types import SeenPrograms, input_doubt, loss_doubt, numbers_of
 from tacit.training.captured import Memory, data_leaves
 from tacit.training.cotangents import Reductions
-from tacit.training.numbers_by_size import BY_SIZE, Followed, FollowedSettings
+from tacit.training.numbers_by_size import BY_SIZE, CHANGES, Followed, FollowedSettings, scheduled
 from tacit.training.optimizers import refuse_other_steps, settings_of, state_of, steps_allowed, update_doubt
 from tacit.training.other_loaders import ModuleCalls, OtherLoaders
 from tacit.training.private_outputs import PrivateOutputs
@@ -179,6 +179,7 @@ class LoopChecks:
         with self.marking():
             if self._programs.before_pass(inputs, changed=changed):
                 self._note_types()
+        self._take_as_public(self._programs.changed)
         return self._programs.steady
 
     def evaluated(self, inputs: Any) -> None:
@@ -293,6 +294,12 @@ class LoopChecks:
         course = self._courses.setdefault(trace.course, len(self._courses))
         if what := self._numbers.follow(((("what a loss computes",), float(course)), *numbers_of(trace)), trace.size):
             self.facts.missing("numbers_read", f"{what} {BY_SIZE}")
+        self._take_as_public(self._numbers.changed)
+
+    def _take_as_public(self, changed: list[str]) -> None:
+        """Name numbers that the loop or the model changed from step to step."""
+        for what in changed:
+            self.run.ledger.take_as_public(CHANGES.format(what))
 
     def _note_unknown(self, fact: str, trace: Trace, value: TracedTensor) -> None:
         """Note lines that bring tensors of unknown origin into `value`."""
@@ -340,7 +347,8 @@ class LoopChecks:
             self.facts.missing("weights", says)
         if setting := self._rates.follow_settings(size):
             self.facts.missing("numbers_read", f"{setting} {BY_SIZE}")
-        changed = settings_of(self.optimizer) != self._settings and not self._scheduled()
+        self._take_as_public(self._rates.changed)
+        changed = settings_of(self.optimizer) != self._settings and not scheduled(self.optimizer)
         if changed and self._read_apart:
             says = "what is read there must not steer the run, and settings of the optimizer changed after it"
             self.facts.missing("numbers_read", f"private.unreleased({self._read_apart!r}): {says}")
@@ -364,9 +372,6 @@ class LoopChecks:
                 f"{what} must not change by hand in a run that reads numbers from private values; got a change, and a "
                 f"number read at {line}. Use a schedule of torch.optim."
             )
-
-    def _scheduled(self) -> bool:
-        return any("initial_lr" in group for group in self.optimizer.param_groups)
 
     def _tell_read(self, line: str) -> None:
         says = f'{line} reads a number from private values: remove it, or write "with private.unreleased(name)"'

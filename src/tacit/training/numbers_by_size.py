@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -18,6 +18,8 @@ from tacit.training.optimizers import settings_of
 
 Place = tuple[str, *tuple[Hashable, ...]]
 """A number in words, and what else tells it from others."""
+CHANGES = "{}, which changes from step to step"
+"""An input of a run, for `Ledger.take_as_public`."""
 BY_SIZE = "follows the number of records drawn, which is private: let it follow the step, or nothing"
 _MOST = 1000  # numbers that are followed; a program whose numbers change their places at every pass has no use for more
 _BY_CHANCE = math.log(1e-5)  # of a schedule to follow the sizes, below which it is not taken for one
@@ -94,6 +96,9 @@ class _Together:
 class Followed:
     """Numbers of several places beside the size of this batch, and of the one before, from their first change on.
 
+    Attributes:
+        changed: those that changed for the first time in the last call, in words.
+
     Example:
         >>> numbers = Followed()
         >>> [numbers.follow([(("a rate",), 0.1 * size)], size) for size in (5, 9, 4, 7, 3, 8, 2, 6, 1, 10)][-1]
@@ -104,6 +109,7 @@ class Followed:
         self._first: dict[Place, float] = {}
         self._changed: dict[Place, tuple[NumbersBySize, NumbersBySize]] = {}
         self._before: int | None = None
+        self.changed: list[str] = []
 
     def follow(self, numbers: Iterable[tuple[Place, float]], size: int) -> str:
         """The first number, in words, that follows the sizes, not by chance; empty where none does.
@@ -113,6 +119,7 @@ class Followed:
             size: of this batch.
         """
         before, self._before, found = self._before, size, ""
+        self.changed = []
         for place, number in numbers:
             if place not in self._changed:
                 if len(self._first) >= _MOST:
@@ -121,6 +128,7 @@ class Followed:
                 if self._first.setdefault(place, number) == number:
                     continue
                 self._changed[place] = NumbersBySize(), NumbersBySize()
+                self.changed.append(place[0])
             now, last = self._changed[place]
             follows = now.follow(number, size), before is not None and last.follow(number, before)
             found = found or (place[0] if any(follows) else "")
@@ -128,21 +136,36 @@ class Followed:
 
 
 class FollowedSettings(Followed):
-    """Every setting of every parameter group of `optimizer` that is a number."""
+    """Every setting of every parameter group of `optimizer` that is a number, and the seed of torch's generator.
+
+    A schedule of torch.optim goes by the step, which is public: what changes beside one is none of `changed`.
+    """
 
     def __init__(self, optimizer: Optimizer):
         super().__init__()
         self._optimizer = optimizer
-        self._settings: list[tuple[Any, ...]] = []
+        self._settings: tuple[object, ...] = ()
 
     def follow_settings(self, size: int) -> str:
         """The first setting, in words, that follows the sizes of batches; those that never changed do not."""
-        before, self._settings = self._settings, settings_of(self._optimizer)
+        before, self._settings = self._settings, (settings_of(self._optimizer), torch.initial_seed())
         same = not self._changed and before == self._settings
-        return self.follow(() if same else _numbers_in(self._optimizer), size)
+        found = self.follow(() if same else _numbers_in(self._optimizer), size)
+        if self.changed and scheduled(self._optimizer):
+            self.changed = [what for what in self.changed if what == _SEED]
+        return found
+
+
+def scheduled(optimizer: Optimizer) -> bool:
+    """Whether a schedule of torch.optim changes its settings."""
+    return any("initial_lr" in group for group in optimizer.param_groups)
+
+
+_SEED = "the seed of torch's generator"
 
 
 def _numbers_in(optimizer: Optimizer) -> Iterator[tuple[Place, float]]:
+    yield (_SEED,), float(torch.initial_seed())
     for place, group in enumerate(optimizer.param_groups):
         for key, value in group.items():
             what = "the learning rate" if key == "lr" else f"{key} of the optimizer"

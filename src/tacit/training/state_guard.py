@@ -229,6 +229,7 @@ class ProgramGuard:
 
     Attributes:
         steady: whether the last pass was the program of the one before.
+        changed: numbers of the program that changed for the first time in the last pass, in words.
     """
 
     steady = False
@@ -248,6 +249,7 @@ class ProgramGuard:
         self._forms = set[object]()
         self._own = bool(kinds)
         self._sizes, self._seen, self._followed = sizes, set[int](), Followed()
+        self.changed: list[str] = []
         foreign = (each for each in functions if each is not None)
         self._alike = not kinds and all(str(getattr(each, "__module__", "")).startswith(_KNOWN) for each in foreign)
 
@@ -273,9 +275,12 @@ class ProgramGuard:
         self.steady = not (anew or self._unsteady or self._probe.unsteady)
         self._program = program
         typed = not due or self._probe(inputs, targets, loss, thorough=anew or not self._probe.times)
+        self.changed = []
         if self._unsteady or self._probe.unsteady:
             self._probe.observe(inputs, targets, loss)
-            if number := self._followed.follow(self._probe.typed.numbers, len(tensors(inputs)[0])):
+            number = self._followed.follow(self._probe.typed.numbers, len(tensors(inputs)[0]))
+            self.changed = self._followed.changed
+            if number:
                 self._doubt(number)
         elif typed and self._probe.typed.repeats and not self._alike:
             self._look_at_sizes(inputs, targets, loss)
