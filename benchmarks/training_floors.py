@@ -2,7 +2,7 @@
 
 A private step needs all of the plain one: its forward pass, its output gradients, the products that make weight
 gradients, its update. Besides, any correct algorithm needs the squared norm of every record's gradient in every layer,
-a weighted gradient of every layer's output, and normals of a secure stream for every weight. Each of them is timed
+a weighted gradient of every layer's output, and exact noise for every weight. Each of them is timed
 alone, as bare calls of PyTorch and of the stream on tensors of a real step, on one thread: norms of a layer by the
 cheaper of Gram matrices of its positions and of gradients record by record. The floor is the plain step and their sum.
 What is left out makes it lower: the exact addition of noise, the order of sums, all checks, and Python between calls.
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -29,10 +28,10 @@ from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.training_models import MODELS
 from benchmarks.training_ways import prepared
-from tacit.noise import SecureStream
+from tacit.noise import SecureStream, rounded_gaussian
 
 Call = Callable[[], object]
-PARTS = ("plain step", "norms", "weighted output gradients", "normals")
+PARTS = ("plain step", "norms", "weighted output gradients", "exact noise")
 _ROUNDS, _SECONDS = 7, 0.1
 _NORMALISED = (nn.LayerNorm, nn.GroupNorm)
 
@@ -103,7 +102,7 @@ def floor(name: str) -> dict[str, float]:
             torch.mul(use.gradient, factors.reshape(-1, *[1] * (use.gradient.dim() - 1)))
 
     def draw() -> None:
-        weights.add_(torch.from_numpy(stream.normal(size, np.float32)))
+        rounded_gaussian(weights.numpy(), stream, std=1.0, out=weights.numpy())
 
     parts: dict[str, Call] = dict(zip(PARTS, (plain, lambda: [way() for way in norms], weigh, draw), strict=True))
     shares: dict[str, list[float]] = {part: [] for part in PARTS}

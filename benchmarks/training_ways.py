@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 from tacit.clipping import clip_of
-from tacit.noise import SecureStream
+from tacit.noise import SecureStream, compiled
 from tacit.training.private_step import PrivateUpdate
 from tacit.training.release import NoisyMean
 
@@ -101,12 +101,19 @@ def opacus(mode: str, case: Case, inputs: Batch, targets: Tensor) -> Step:
     return step
 
 
+def without_compiler(case: Case, inputs: Batch, targets: Tensor) -> Step:
+    """The recorded step where `tacit-noise` is not installed; each way has a process of its own."""
+    compiled.first_tier = lambda: None
+    return tacit("recorded", case, inputs, targets)
+
+
 ENGINES = ("eager", "recorded", "compiled")
 WAYS: dict[str, Callable[[Case, Batch, Tensor], Step]] = {
     "plain": plain,
     "plain compiled": plain_compiled,
     **{engine: partial(tacit, engine) for engine in ENGINES},
     **{f"{engine} float": partial(tacit, engine, exact=False) for engine in ENGINES},
+    "no compiler": without_compiler,
     "eager quarters": partial(tacit, "eager", parts=4),
     "opacus hooks": partial(opacus, "hooks"),
     "opacus ghost": partial(opacus, "ghost"),
