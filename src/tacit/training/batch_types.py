@@ -17,7 +17,8 @@ from tacit.errors import InvalidInput, NoRecordRule
 from tacit.gradients.neighbours import is_near
 from tacit.training.numbers_by_size import Place
 from tacit.training.private_outputs import PrivateOutputs
-from tacit.training.trace import EARLIER, Node, Ref, Trace, TracedTensor, plain
+from tacit.training.trace import Trace, TracedTensor, plain
+from tacit.training.traced_operation import EARLIER, Node, Ref
 from tacit.verification.programs import Step, difference
 from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import PUBLIC, Draws, Public, Records, WholeBatch

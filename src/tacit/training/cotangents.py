@@ -15,7 +15,8 @@ from tacit.errors import InvalidInput
 from tacit.gradients.inputs import check_losses
 from tacit.gradients.neighbours import is_near
 from tacit.training.private_outputs import PrivateOutputs
-from tacit.training.trace import Node, Ref, Trace, item_of, mapped, network_of, untraced, writes
+from tacit.training.trace import Trace, network_of, untraced
+from tacit.training.traced_operation import Node, Ref, item_of, mapped, writes
 from tacit.verification.calls import tensors_in
 from tacit.verification.recordwise import leaves_of
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -20,6 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import TrainingMisuse
+from tacit.training.traced_operation import (
+    EARLIER,
+    Node,
+    Ref,
+    draws,
+    generator_states,
+    item_of,
+    mapped,
+    restore_generators,
+    writes,
+)
 from tacit.verification.calls import flat
 from tacit.verification.reads import answer_to, user_line
 from tacit.verification.recordwise import leaves_of
@@ -33,68 +43,9 @@ READS = _SHAPED | {
     *("__repr__", "__format__", "__contains__", "data_ptr", "equal", "allclose", "is_nonzero", "__dlpack__"),
     *("untyped_storage", "storage", "__reduce_ex__"),
 }
-_DRAWS = (
-    *("rand", "normal", "bernoulli", "multinomial", "poisson", "uniform", "exponential", "dropout", "geometric"),
-    *("cauchy", "standard_gamma", "dirichlet", "binomial", "gumbel", "rrelu", "fractional_max_pool"),
-)
-_ARITHMETIC = frozenset(("mul", "div", "pow", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__pow__"))
 _PASSIVE = frozenset(
     ("size", "dim", "numel", "__len__", "is_floating_point", "is_complex", "stride", "get_device", "is_contiguous")
 )
-
-
-@dataclass(frozen=True)
-class Ref:
-    """The value of node `node` of a trace; item `item` where the operation returned several."""
-
-    node: int
-    item: int | None = None
-
-
-@dataclass
-class Node:
-    """One operation: what ran, on what, in which modes, and the generators' states before an operation that draws.
-
-    Attributes:
-        line: the user's line.
-        leaves: what is in `args` and `kwargs`.
-        others: what says which the tensors from outside of the trace are; None for one that nobody knows.
-        ignores: whether it is a loss of classes that leaves out a target, so that a mean divides by another number.
-    """
-
-    function: Callable[..., Any]
-    args: Any
-    kwargs: Any
-    grad: bool
-    line: str
-    leaves: list[Any]
-    others: tuple[Hashable | None, ...]
-    autocast: tuple[str, torch.dtype] | None = None
-    generators: tuple[Tensor, Tensor | None] | None = None
-    ignores: bool = False
-
-    @cached_property
-    def sources(self) -> frozenset[int]:
-        """The nodes that it was given values of."""
-        return frozenset(value.node for value in self.leaves if isinstance(value, Ref))
-
-    @cached_property
-    def factors(self) -> list[int]:
-        """Places among its leaves of whole numbers that multiply, divide or raise values."""
-        if getattr(self.function, "__name__", "") not in _ARITHMETIC:
-            return []
-        return [order for order, value in enumerate(self.leaves) if type(value) is int]
-
-    def again(self, now: Callable[[Any], Any]) -> Any:
-        """The result for `now(value)` in place of every argument; `EARLIER` where one of them is."""
-        args, kwargs = mapped((self.args, self.kwargs), now)
-        if any(value is EARLIER for value in flat((args, kwargs))):
-            return EARLIER
-        if self.generators is not None:
-            _restore(self.generators)
-        autocast = torch.autocast(*self.autocast) if self.autocast is not None else nullcontext()
-        with torch.set_grad_enabled(self.grad and torch.is_grad_enabled()), autocast:
-            return self.function(*args, **kwargs)
 
 
 @dataclass
@@ -125,10 +76,6 @@ class Reads:
         self.lines[line] += 1
         if self.lines[line] == 1:
             self.told(line)
-
-
-EARLIER = object()
-"""Stands on a trace for a value of an earlier batch, which belongs to no record of this one."""
 
 
 class Trace:
@@ -196,7 +143,7 @@ class Trace:
         device = self._device
         autocast = (device, torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
         given = refer(args, self), refer(kwargs, self)
-        drawn = _states(device) if _draws(function, kwargs) else None
+        drawn = generator_states(device) if draws(function, kwargs) else None
         leaves = flat(given)
         others = tuple(self._named(value) for value in leaves if isinstance(value, Tensor))
         ignores = ignores_targets(function, args, kwargs)
@@ -222,11 +169,11 @@ class Trace:
     @contextmanager
     def generators_kept(self) -> Iterator[None]:
         """Operations that run again inside leave the generators as they are."""
-        state = _states(self._device)
+        state = generator_states(self._device)
         try:
             yield
         finally:
-            _restore(state)
+            restore_generators(state)
 
     def follows_rows(self, value: Ref) -> bool:
         """Whether rows of the batch, or outputs for them, may be in `value`: in one of draws alone they are not."""
@@ -466,47 +413,6 @@ def allowed(reads: Reads, why: str) -> Iterator[None]:
         yield
     finally:
         reads.allowed = before
-
-
-def _draws(function: Callable[..., Any], kwargs: Any) -> bool:
-    name = getattr(function, "__name__", "")
-    drawn = any(part in name for part in _DRAWS) and not name.endswith("_loss")
-    return drawn or "dropout_p" in kwargs or "attention" in name or "lstm" in name
-
-
-def _states(device: str) -> tuple[Tensor, Tensor | None]:
-    return torch.get_rng_state(), torch.cuda.get_rng_state() if device == "cuda" else None
-
-
-def _restore(states: tuple[Tensor, Tensor | None]) -> None:
-    torch.set_rng_state(states[0])
-    if states[1] is not None:
-        torch.cuda.set_rng_state(states[1])
-
-
-def item_of(values: Mapping[int, Any], ref: Ref) -> Any:
-    """The value of `ref` among those of whole nodes."""
-    value = values[ref.node]
-    return value if ref.item is None or value is EARLIER else value[ref.item]
-
-
-def writes(operation: Callable[..., Any]) -> bool:
-    """Whether an operation writes into one of its arguments."""
-    name = getattr(operation, "__name__", "")
-    if name in ("__setitem__", "__set__"):
-        return True
-    in_place = name.startswith("__i") and name not in ("__index__", "__int__", "__invert__")
-    return in_place or (name.endswith("_") and not name.endswith("__") and name != "requires_grad_")
-
-
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A copy of nested lists, tuples and dicts with `change` applied to every leaf."""
-    if isinstance(value, dict):
-        return {key: mapped(item, change) for key, item in value.items()}
-    if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
-        items = [mapped(item, change) for item in value]
-        return items if isinstance(value, list) else tuple(items)
-    return change(value)
 
 
 def network_of(leaf: Tensor) -> str:
