@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from tacit.runs.audits import audit_run
     from tacit.runs.config import Config, TableConfig, config_from_table, preset_names, read_config, recipe_config
     from tacit.runs.prediction import LoadedModel, load
-    from tacit.runs.run import Run, TrainedTable, follow, join, leave, resume, train, train_table
+    from tacit.runs.run import Run, follow, join, leave, resume, train
+    from tacit.runs.trained_table import TrainedTable, train_table
 
 __all__ = [
     "Config",
@@ -32,7 +33,7 @@ __all__ = [
     "train_table",
 ]
 
-_HOMES = ("config", "prediction", "run", "audits")  # light ones first
+_HOMES = ("config", "prediction", "run", "trained_table", "audits")  # light ones first
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tacit.errors import MixesRecords
@@ -28,7 +27,6 @@ from tacit.verification.record_types import (
     WholeBatch,
     stride_of,
 )
-from tacit.verification.rules.sequence import PACKING, PACKING_FILES
 from tacit.verification.storages import Entry, Storages, is_written, mark_unwritten, mark_written, rest_is_constant
 
 # Change sizes and strides of a tensor, and none of its values.
@@ -36,7 +34,6 @@ _RESHAPES = frozenset(("as_strided_", "t_", "transpose_", "squeeze_", "unsqueeze
 # Not called views, yet of the same memory.
 _VIEWS = frozenset(("_unsafe_view", "_reshape_alias", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"))
 _LITERALS = frozenset(("lift_fresh", "lift"))
-_OF_VALUES = ("tensor", "as_tensor", "asarray")
 _MEMORY = frozenset(("set_", "resize_", "resize_as_", "_resize_output_"))
 
 _KEPT = "it uses a value that an earlier pass computed from its records, and that was kept"
@@ -415,48 +412,6 @@ class RecordMode(TorchDispatchMode):
     def _note_foreign(self, tensors: list[Tensor], line: str) -> None:
         if self._any_in(self._unknown, tensors):
             self.foreign[line] = self.foreign.get(line, 0) + 1
-
-
-class ReadMode(TorchFunctionMode):
-    """Sees what hands the memory of a tensor to Python without an operation.
-
-    Args:
-        mode: that knows the types.
-    """
-
-    def __init__(self, mode: RecordMode):
-        super().__init__()
-        self._mode = mode
-
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        frame = sys._getframe(1)
-        handed = name in reads.HANDED_OUT and args and isinstance(args[0], Tensor) and not reads.is_own(frame)
-        if handed and reads.answer_to(frame) is None:
-            self._mode.public_reads = True
-            if depends(self._mode.kind(args[0])):
-                self._mode.read(reads.user_line(frame))
-        if name in PACKING and frame.f_code.co_filename in PACKING_FILES:
-            return PACKING[name](self._mode, frame, func, args)
-        mode, before = self._mode, (self._mode.answering, self._mode.of_array)
-        # The range check of classes whose number is given chooses nothing.
-        mode.answering = before[0] or (name == "one_hot" and len(args) + len(kwargs or ()) > 1)
-        mode.of_array = name in _OF_VALUES and any(hasattr(each, "__array__") for each in args)
-        kwargs = kwargs or {}
-        if name == "cdist" and kwargs.get("compute_mode", "").endswith("if_necessary"):
-            # The number of rows chooses between two ways to the same distances: one program whatever the batch.
-            kwargs = kwargs | {"compute_mode": "donot_use_mm_for_euclid_dist"}
-        try:
-            return func(*args, **kwargs)
-        except MixesRecords:
-            raise
-        except Exception:
-            # Which values an operation refuses is a number that a handler reads.
-            if any(depends(mode.kind(value)) for value in tensors_in(args)):
-                mode.read(reads.user_line(frame))
-            raise
-        finally:
-            mode.answering, mode.of_array = before
 
 
 def _masks(call: Call) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,12 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
 
 from tacit import check
-from tacit.errors import NoRecordRule, told
-from tacit.verification.calls import refuse, tensors_in
-from tacit.verification.record_mode import ReadMode, RecordMode
+from tacit.errors import MixesRecords, NoRecordRule, told
+from tacit.verification import reads
+from tacit.verification.calls import depends, refuse, tensors_in
+from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import OneRecord, Part, Public, Records, WholeBatch
+from tacit.verification.rules.sequence import PACKING, PACKING_FILES
+
+_OF_VALUES = ("tensor", "as_tensor", "asarray")
 
 
 @dataclass(frozen=True)
@@ -190,3 +196,45 @@ def output_tensors(output: object) -> list[Tensor]:
 def _fresh(value: Tensor) -> Tensor:
     copied = value.detach().clone(memory_format=torch.contiguous_format)
     return copied.requires_grad_() if copied.is_floating_point() or copied.is_complex() else copied
+
+
+class ReadMode(TorchFunctionMode):
+    """Sees what hands the memory of a tensor to Python without an operation.
+
+    Args:
+        mode: that knows the types.
+    """
+
+    def __init__(self, mode: RecordMode):
+        super().__init__()
+        self._mode = mode
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        frame = sys._getframe(1)
+        handed = name in reads.HANDED_OUT and args and isinstance(args[0], Tensor) and not reads.is_own(frame)
+        if handed and reads.answer_to(frame) is None:
+            self._mode.public_reads = True
+            if depends(self._mode.kind(args[0])):
+                self._mode.read(reads.user_line(frame))
+        if name in PACKING and frame.f_code.co_filename in PACKING_FILES:
+            return PACKING[name](self._mode, frame, func, args)
+        mode, before = self._mode, (self._mode.answering, self._mode.of_array)
+        # The range check of classes whose number is given chooses nothing.
+        mode.answering = before[0] or (name == "one_hot" and len(args) + len(kwargs or ()) > 1)
+        mode.of_array = name in _OF_VALUES and any(hasattr(each, "__array__") for each in args)
+        kwargs = kwargs or {}
+        if name == "cdist" and kwargs.get("compute_mode", "").endswith("if_necessary"):
+            # The number of rows chooses between two ways to the same distances: one program whatever the batch.
+            kwargs = kwargs | {"compute_mode": "donot_use_mm_for_euclid_dist"}
+        try:
+            return func(*args, **kwargs)
+        except MixesRecords:
+            raise
+        except Exception:
+            # Which values an operation refuses is a number that a handler reads.
+            if any(depends(mode.kind(value)) for value in tensors_in(args)):
+                mode.read(reads.user_line(frame))
+            raise
+        finally:
+            mode.answering, mode.of_array = before
