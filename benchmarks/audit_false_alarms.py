@@ -24,7 +24,8 @@ from tacit.gradients.inputs import Loss
 from tacit.mechanisms import Gaussian
 from tacit.models import mlp
 from tacit.runs.audits import REFUTED_AT
-from tacit.runs.canaries import CanaryLane, LaneMonitors, Training
+from tacit.runs.canaries import CanaryLane, LaneMonitors
+from tacit.runs.canary_training import Training
 from tacit.serialization import write_text
 from tacit.training import Functions, fit
 from tacit.training.execution_record import ExecutionRecord

@@ -35,7 +35,8 @@ from tacit.noise import SecureStream, SeededStream
 from tacit.noise.discrete import choose
 from tacit.relation import Relation
 from tacit.runs import read_config, train
-from tacit.runs.canaries import CanaryLane, LaneMonitors, Training
+from tacit.runs.canaries import CanaryLane, LaneMonitors
+from tacit.runs.canary_training import Training
 from tacit.sampling import GroupedPoissonSampling, TruncatedPoissonSampling
 from tacit.standing import Standing
 from tacit.tickets import PrivateTicket, TicketPlan, count_scores

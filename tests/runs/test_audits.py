@@ -12,10 +12,11 @@ from tacit.accounting import Ledger
 from tacit.cli import main
 from tacit.errors import Changed, InvalidInput
 from tacit.runs import audit_run, read_config, train
-from tacit.runs.audits import PrivilegedAttacks, attack_names
+from tacit.runs.audits import attack_names
 from tacit.runs.builders import dataset_of
-from tacit.runs.canaries import Training, training_of
+from tacit.runs.canary_training import Training, training_of
 from tacit.runs.open_run import open_run
+from tacit.runs.privileged_attacks import PrivilegedAttacks
 from tacit.training import release
 from tests.runs.reissued import reissue
 

@@ -16,7 +16,7 @@ from tacit.audit.evidence import canary_power
 from tacit.reports.words import canary_sentence
 from tacit.runs import read_config, train
 from tacit.runs.builders import dataset_of
-from tacit.runs.canaries import training_of
+from tacit.runs.canary_training import training_of
 from tacit.runs.default_evidence import StepClock, canary_evidence
 
 SETTINGS = {"epochs": 4.0, "noise_multiplier": 1.6, "epsilon": None}

@@ -75,7 +75,7 @@ def test_a_killed_sweep_continues_where_it_was(tmp_path):
 def test_results_are_kept_by_the_source_or_by_the_version_of_their_task(tmp_path, monkeypatch):
     store, versioned = Store(tmp_path / "s.sqlite"), [replace(task, version="1") for task in tasks(tmp_path, 2)]
     sweep("s", [*tasks(tmp_path, 2), *versioned], store, workers=1)
-    monkeypatch.setattr("tacit.sweeps.store.code_fingerprint", lambda: "changed")
+    monkeypatch.setattr("tacit.sweeps.task.code_fingerprint", lambda: "changed")
     assert stored(tasks(tmp_path, 2), store) == [None, None]
     assert [result and result.value["square"] for result in stored(versioned, store)] == [0, 1]
     assert stored([replace(task, version="2") for task in versioned], store) == [None, None]

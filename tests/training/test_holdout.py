@@ -18,7 +18,8 @@ from tacit.sampling import GroupedPoissonSampling
 from tacit.standing import Standing
 from tacit.training import BestModel, EarlyStopping, Functions, Plan, PrivateHoldout, fit, holdout
 from tacit.training.checkpoint import read_checkpoint
-from tacit.training.holdout import DISJOINT, LEVELS, OWN_COIN, epochs_of
+from tacit.training.holdout import DISJOINT, OWN_COIN, epochs_of
+from tacit.training.holdout_scores import LEVELS
 from tacit.training.loop import Loop
 
 DELTA = 1e-5

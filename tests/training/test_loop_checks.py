@@ -16,7 +16,7 @@ from torch.optim import SGD
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from tacit.accounting.ledger import PUBLIC
+from tacit.accounting.facts import PUBLIC
 from tacit.errors import InvalidInput, MixesRecords, TrainingMisuse, UnsupportedModel
 from tacit.gradients.model_probe import ModelProbe
 from tacit.opacus import PrivacyEngine

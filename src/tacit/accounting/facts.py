@@ -384,6 +384,15 @@ class Entry:
     note: str = ""
 
 
+PUBLIC = "Taken as public: "
+"""How an assumption begins that names an input of a run of which nothing here shows that it follows no record."""
+UNSTATED = (
+    "Earlier entries of this ledger are those of a file that states no facts: the guarantee is conditional on "
+    "everything that the theorem needs of that run."
+)
+"""The assumption behind a run that goes on in a ledger from before facts were recorded."""
+
+
 def unpaid(what: str) -> str:
     """The assumption behind every number of a run that read `what` from its data without a privacy cost.
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from tacit import check
 from tacit.accounting.adaptivity import FIXED, LATER, OUTSIDE, SCOPES, Choices, scope_of
-from tacit.accounting.facts import Entry, Fact, Facts, unpaid
+from tacit.accounting.facts import PUBLIC, UNSTATED, Entry, Fact, Facts, unpaid
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Compose, Mechanism, from_spec
 from tacit.mechanisms.spec import mechanism_rows, read_spec
@@ -25,15 +25,8 @@ PUBLIC_SIZE = "Each record belongs to one unit, and the number of training recor
 """The assumption behind sampling rates and divisors, for `Ledger.assume`."""
 DECLARED_SIZE = "Each record belongs to one unit, and the declared number of records is public."
 """The same where settings follow a declared number in place of the true one."""
-PUBLIC = "Taken as public: "
-"""How an assumption begins that names an input of a run of which nothing here shows that it follows no record."""
 PLACES = "Settings follow the number of records, which is public: a removed record leaves a blank one (zero_out)."
 """The assumption that makes zero_out of add_remove: neighbours of other numbers would have other settings."""
-UNSTATED = (
-    "Earlier entries of this ledger are those of a file that states no facts: the guarantee is conditional on "
-    "everything that the theorem needs of that run."
-)
-"""The assumption behind a run that goes on in a ledger from before facts were recorded."""
 _KEYS = ("relation", "unit", "assumptions", "unsafe", "standing", "facts", "mechanisms", "hash", "signature")
 _KIND = "ledger"
 _STANDINGS = [standing.value for standing in Standing if standing is not Standing.MEASURED]

@@ -28,7 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from tacit import check, serialization
-from tacit.accounting.ledger import PUBLIC
+from tacit.accounting.facts import PUBLIC
 from tacit.errors import PrivacyWarning
 from tacit.locking import Lock
 

@@ -18,7 +18,6 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from tacit.errors import MixesRecords, NoRecordRule, UnsupportedModel
 from tacit.gradients.inputs import Inputs, Loss, form_of, losses_of, map_tensors, outputs_of, rows, tensors
@@ -442,31 +441,3 @@ def _doubts(mode: RecordMode, of_model: frozenset[str]) -> Iterable[tuple[str, s
     for line in mode.foreign:
         fact = "model_rows" if line in of_model else "loss_rows"
         yield fact, f"{line} uses a tensor of unknown origin: register it as a buffer, or declare it public"
-
-
-def program_of(model: nn.Module) -> tuple[object, ...]:
-    """What decides which operations a forward pass runs, besides attributes: modes, classes and hooks of all modules.
-
-    Example:
-        >>> layer = nn.Dropout()
-        >>> program_of(layer) == program_of(layer.eval())
-        False
-    """
-    modules = list(model.modules())
-    parts = [(each.training, vars(each).get("forward"), *map(len, _hooks(each))) for each in modules]
-    return (*parts, *program_of_classes(modules))
-
-
-def program_of_classes(modules: Iterable[nn.Module]) -> tuple[object, ...]:
-    """What of `program_of` no dictionary of a module holds."""
-    return (*[type(each).forward for each in modules], hooks_of_all_modules())
-
-
-def hooks_of_all_modules() -> int:
-    """Number of hooks of others on every module of the process."""
-    hooks = (*_global_forward_hooks.values(), *_global_forward_pre_hooks.values())
-    return sum(not getattr(getattr(each, "func", each), "__module__", "").startswith("tacit.") for each in hooks)
-
-
-def _hooks(module: nn.Module) -> tuple[Any, ...]:
-    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks

@@ -10,7 +10,7 @@ import copy
 import copyreg
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 
 class Leaf:
@@ -325,3 +326,31 @@ def restored_generators() -> Iterator[Callable[[], None]]:
         yield start
     finally:
         start()
+
+
+def program_of(model: nn.Module) -> tuple[object, ...]:
+    """What decides which operations a forward pass runs, besides attributes: modes, classes and hooks of all modules.
+
+    Example:
+        >>> layer = nn.Dropout()
+        >>> program_of(layer) == program_of(layer.eval())
+        False
+    """
+    modules = list(model.modules())
+    parts = [(each.training, vars(each).get("forward"), *map(len, _hooks(each))) for each in modules]
+    return (*parts, *program_of_classes(modules))
+
+
+def program_of_classes(modules: Iterable[nn.Module]) -> tuple[object, ...]:
+    """What of `program_of` no dictionary of a module holds."""
+    return (*[type(each).forward for each in modules], hooks_of_all_modules())
+
+
+def hooks_of_all_modules() -> int:
+    """Number of hooks of others on every module of the process."""
+    hooks = (*_global_forward_hooks.values(), *_global_forward_pre_hooks.values())
+    return sum(not getattr(getattr(each, "func", each), "__module__", "").startswith("tacit.") for each in hooks)
+
+
+def _hooks(module: nn.Module) -> tuple[Any, ...]:
+    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks

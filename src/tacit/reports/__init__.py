@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tacit.reports.audit_page import audit_files, audit_table_of, write_audit
-    from tacit.reports.card import Card, card_markdown, card_table, coarse_seconds, write_card
+    from tacit.reports.card import Card, card_markdown, card_table, write_card
     from tacit.reports.tables import account_table, audit_table, facts_table, plain_table, sweep_table
+    from tacit.reports.words import coarse_seconds
 
 __all__ = [
     "Card",
@@ -27,7 +28,7 @@ __all__ = [
     "write_card",
 ]
 
-_HOMES = ("tables", "card", "audit_page")  # light ones first
+_HOMES = ("words", "tables", "card", "audit_page")  # light ones first
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit import check
 from tacit.accounting import Account, Ledger, Result
-from tacit.accounting.ledger import PUBLIC
+from tacit.accounting.facts import PUBLIC
 from tacit.audit import AuditResult
 from tacit.audit.evidence import CanaryEvidence
 from tacit.relation import Relation, unit_in_words
@@ -111,19 +111,6 @@ class Card:
                 raise check.fail("settings", "free of seeds", name, "A seed would let a reader redraw the noise.")
             if not isinstance(value, Scalar):
                 raise check.fail(f"settings.{name}", "a single value", type(value).__name__)
-
-
-def coarse_seconds(seconds: float) -> float:
-    """`seconds` rounded up to a power of two, at least 1.
-
-    Steps take longer for larger batches, whose sizes are private. Rounded, the time tells only its order of magnitude;
-    the rest of the dependence is outside of the guarantee, as timing is in all of differential privacy's theorems.
-
-    Example:
-        >>> coarse_seconds(0.3), coarse_seconds(70.0), coarse_seconds(128.0)
-        (1.0, 128.0, 128.0)
-    """
-    return 2.0 ** math.ceil(math.log2(max(seconds, 1.0)))
 
 
 def card_table(card: Card) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit import check
 from tacit.accounting import ACCOUNTANTS, FACTS, Fact, How, Ledger, Result
-from tacit.accounting.ledger import PUBLIC
+from tacit.accounting.facts import PUBLIC
 from tacit.relation import Relation
 from tacit.standing import Standing, downward, leakage, nearest, upward
 
@@ -411,3 +411,16 @@ def _told(fact: Fact) -> str:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def coarse_seconds(seconds: float) -> float:
+    """`seconds` rounded up to a power of two, at least 1.
+
+    Steps take longer for larger batches, whose sizes are private. Rounded, the time tells only its order of magnitude;
+    the rest of the dependence is outside of the guarantee, as timing is in all of differential privacy's theorems.
+
+    Example:
+        >>> coarse_seconds(0.3), coarse_seconds(70.0), coarse_seconds(128.0)
+        (1.0, 128.0, 128.0)
+    """
+    return 2.0 ** math.ceil(math.log2(max(seconds, 1.0)))

@@ -1,16 +1,13 @@
 """`tacit audit`: attacks on an earlier run, canaries through its training, and repetitions of it with fresh noise.
 
 The white-box audit: canaries through one more training of the run, by its execution record and its ledger.
-
-Membership attacks beyond query access: they need weights, public records or shadow models.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,27 +19,26 @@ from tacit import attacks, check
 from tacit.accounting import Ledger
 from tacit.accounting.claims import claim_of
 from tacit.attacks import ATTACKS, PRIVILEGED_ATTACKS, Model, Scores, overlaps
-from tacit.attacks.base import joined
 from tacit.audit import AuditResult, Finding, Report, audit_one_run_curve, audit_scores, one_run
 from tacit.audit.run import REFUTED_AT
-from tacit.clipping import FlatClip
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
-from tacit.gradients import ClippedSum
 from tacit.gradients.inputs import Loss
 from tacit.gradients.rounding import single_slack, slack
 from tacit.reports import audit_files
-from tacit.runs.builders import dataset_of, differences, featured, loss_of, network_of, optimizer_of, scheduler_of
-from tacit.runs.canaries import CanaryLane, LaneMonitors, Training, check_settings, training_of
+from tacit.runs.builders import dataset_of, differences, featured, network_of, optimizer_of, scheduler_of
+from tacit.runs.canaries import CanaryLane, LaneMonitors
+from tacit.runs.canary_training import Training, check_settings, training_of
 from tacit.runs.config import CANARIES, Config
 from tacit.runs.held_out import trained_on
 from tacit.runs.methods import Job, method_of
 from tacit.runs.methods.base import Predict, Progress
 from tacit.runs.open_run import OpenedRun, open_run
+from tacit.runs.privileged_attacks import PrivilegedAttacks, needs_classes
 from tacit.runs.run_budget import note_audit
-from tacit.runs.run_signature import MODEL, append
+from tacit.runs.run_signature import append
 from tacit.tradeoff import TradeOff
-from tacit.training import Functions, fit, load_model
+from tacit.training import Functions, fit
 from tacit.training.execution_record import ExecutionRecord, with_threads
 from tacit.training.release import Correlation
 from tacit.training.release_statistics import collected_refusals
@@ -371,122 +367,3 @@ def scores_of(name: str, dataset: Dataset, predict: Predict) -> attacks.Scores:
         raise needs_classes(name)
     losses = [(predict(x) - y) ** 2 for x, y in (members, non_members)]
     return attack.from_losses(*losses)
-
-
-def needs_classes(attack: str) -> InvalidInput:
-    """The error for an attack on a regression that reads class probabilities."""
-    return check.fail("attack", "loss_threshold for a regression", attack, "The others need class probabilities.")
-
-
-_ROWS_AT_ONCE = 512  # per-sample gradients of so many records fit into memory
-
-
-@dataclass(frozen=True)
-class PrivilegedAttacks:
-    """An attacker of one run.
-
-    Members are the training records. A public seed splits the held-out records into two halves: the non-members, and
-    the attacker's own records.
-
-    Attributes:
-        config: of the run.
-        dataset: of the run.
-        folder: of the run; shadow models are kept in `audit/` there, and a stopped audit goes on from them.
-        shadows: how many shadow models.
-        on_progress: called with (stage, done, total).
-    """
-
-    config: Config
-    dataset: Dataset
-    folder: Path
-    shadows: int
-    on_progress: Progress
-
-    def __call__(self, name: str, predict: attacks.Model, *, home: Path) -> attacks.Scores:
-        """Scores of the attack called `name` on one run, whose model is `predict` and whose weights are in `home`.
-
-        Raises `InvalidInput` where the run does not allow it.
-        """
-        check.choice("attack", name, attacks.PRIVILEGED_ATTACKS)
-        if self.dataset.task == "regression":
-            raise needs_classes(name)
-        builders: dict[str, Callable[[], attacks.Attack]] = {
-            attacks.GradientNorm.name: lambda: attacks.GradientNorm(lambda examples: self._norms(examples, home)),
-            attacks.QuantileRegression.name: lambda: attacks.QuantileRegression(self.public),
-            attacks.LikelihoodRatioOnline.name: lambda: attacks.LikelihoodRatioOnline(self.references),
-            attacks.LikelihoodRatioOffline.name: lambda: attacks.LikelihoodRatioOffline(self.references),
-            attacks.RelativeMembership.name: lambda: attacks.RelativeMembership(self.references, self.public),
-        }
-        return builders[name]()(predict, members=self.members, non_members=self.non_members)
-
-    @property
-    def members(self) -> attacks.Examples:
-        """The training records."""
-        return self.dataset.x_train, self.dataset.y_train
-
-    @property
-    def non_members(self) -> attacks.Examples:
-        """Half of the held-out records."""
-        return self._held_out(0)
-
-    @property
-    def public(self) -> attacks.Examples:
-        """The other half: the attacker's own records."""
-        return self._held_out(1)
-
-    @cached_property
-    def recipe(self) -> attacks.Recipe:
-        """The run's own settings, with the noise multiplier of its card."""
-        config = self.config
-        card = open_run(self.folder).own_card  # What the run was really trained with, where it says so.
-        settings = check.instance("settings of card.json", card.get("settings", {}), dict, "a table")
-        noise = settings.get("noise_multiplier", config.noise_multiplier)
-        if not isinstance(noise, int | float):
-            raise check.fail("noise", "the same at every step for attacks with shadow models", noise)
-        shared = ("batch_size", "epochs", "learning_rate", "momentum", "clip_norm")
-        return attacks.Recipe(
-            **{name: getattr(config, name) for name in shared},
-            hidden=config.hidden if config.model == "mlp" else (),
-            optimizer=check.choice("optimizer", config.optimizer, ("adam", "sgd")),
-            noise_multiplier=float(noise),
-        )
-
-    @cached_property
-    def references(self) -> attacks.References:
-        """Shadow models on random halves of members and non-members, each record in half of them."""
-        examples = joined(self.members, self.non_members)
-        included = attacks.half_splits(check.count("shadows", self.shadows, minimum=2), len(examples[1]))
-        return attacks.train_stacked(
-            examples,
-            included,
-            recipe=self.recipe,
-            classes=len(self.dataset.classes),
-            network=None if self.config.model in ("linear", "mlp") else self._network,
-            folder=self.folder / "audit" / "references",
-            on_progress=lambda done, total: self.on_progress("shadow models", done, total),
-        ).references(included)
-
-    def _network(self, seed: int) -> nn.Module:
-        """A new network of the run with the initial weights of another seed."""
-        return network_of(replace(self.config, init_seed=seed), self.dataset)
-
-    def _norms(self, examples: attacks.Examples, home: Path) -> np.ndarray:
-        """Gradient norms by the production path, so that they are those that training clipped."""
-        if self.config.method != "gradient":
-            raise check.fail(
-                "attack", "another one for this run", attacks.GradientNorm.name, "It needs a network's weights."
-            )
-        model = network_of(self.config, self.dataset)
-        load_model(model, home / MODEL)
-        clipped, loss = ClippedSum(model, FlatClip(self.config.clip_norm)), loss_of(self.dataset, self.config)
-        inputs, labels = (torch.as_tensor(values) for values in examples)
-        parts = [slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(labels), _ROWS_AT_ONCE)]
-        return torch.cat([clipped(loss, inputs[rows], labels[rows])[1] for rows in parts]).double().numpy()
-
-    def _held_out(self, half: int) -> attacks.Examples:
-        labels = self.dataset.y_test
-        if len(labels) < 4:
-            raise check.fail("held-out records", "four at least to attack with half of them", len(labels))
-        order = np.random.default_rng(0).permutation(len(labels))
-        rows = np.sort(np.array_split(order, 2)[half])
-        return self.dataset.x_test[rows], labels[rows]

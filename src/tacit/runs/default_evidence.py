@@ -26,7 +26,7 @@ from tacit.mechanisms import Gaussian, Mechanism, Poisson, RandomAllocation
 from tacit.reports import coarse_seconds
 from tacit.reports.words import duration
 from tacit.runs.audits import attack_model, audit_result, canary_scores
-from tacit.runs.canaries import Training, training_of
+from tacit.runs.canary_training import Training, training_of
 from tacit.runs.config import CANARIES, Config
 from tacit.runs.methods.base import Job, Method, Predict, Progress
 from tacit.tradeoff import Epsilon

@@ -27,7 +27,7 @@ from tacit.relation import Relation
 from tacit.reports.card import card_of_page, check_card, ledger_table
 from tacit.runs import run_signature
 from tacit.runs.config import Config, config_from_table
-from tacit.runs.run_signature import CARD
+from tacit.runs.run_signature import CARD, check_texts
 from tacit.serialization import LARGEST, json_table, json_text, table_of, write_text
 from tacit.signing import Origin, code_digest, origin_of, signature_of
 from tacit.standing import Standing
@@ -40,7 +40,6 @@ STATED, CONSISTENT = "stated", "consistent"
 """Words about the origin of a received run's numbers, where a standing would stand: as files say; recomputed here."""
 OWN_KEY = "as this user's key signed it last"
 _KIND = "verified run"
-_LONGEST = 20_000  # characters of a text; the longest that a run writes is a sentence
 _THREADS = 4096  # of any machine that a run was computed on
 _FEATURES = 10**6  # that an array may have whatever the size of the model
 _ODD = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, IndexError, RecursionError)
@@ -401,21 +400,6 @@ def _reading(name: str) -> Iterator[None]:
         raise
     except _ODD as error:
         raise check.fail(name, "as a run writes it", type(error).__name__) from None
-
-
-def check_texts(name: str, table: Mapping[str, Any]) -> None:
-    """Raise `InvalidInput` where a text in `table` would act on a terminal or fill it."""
-    left: list[Any] = [table]
-    while left:
-        value = left.pop()
-        if isinstance(value, dict):
-            left += [*value, *value.values()]
-        elif isinstance(value, list | tuple):
-            left += value
-        elif isinstance(value, str):
-            if len(value) > _LONGEST:
-                raise check.fail(f"each text of {name}", f"at most {_LONGEST} characters long", len(value))
-            check.printable(f"each text of {name}", value)
 
 
 _AGREEMENT = 1e-6  # relative: sums in another order, of another processor, differ by less

@@ -38,10 +38,10 @@ from tacit.runs.default_evidence import StepClock, canary_evidence, record_power
 from tacit.runs.folders import write_statement
 from tacit.runs.methods import Job, choose_method, method_of
 from tacit.runs.methods.base import Method, Progress, SavedLedger, keep_trained, trained_model
-from tacit.runs.open_run import check_texts, open_run
+from tacit.runs.open_run import open_run
 from tacit.runs.prediction import write_preprocessing
 from tacit.runs.run_budget import NONE, UNTRACKED, RunBudget, read_budget
-from tacit.runs.run_signature import CHECKPOINT
+from tacit.runs.run_signature import CHECKPOINT, check_texts
 from tacit.serialization import json_text, remove_parts, versions_of, write_text
 from tacit.signing import Origin
 from tacit.standing import Standing

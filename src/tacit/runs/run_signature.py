@@ -244,3 +244,21 @@ def _parts(folder: Path, name: str = SIGNATURE) -> tuple[dict[str, Any], dict[st
         return {}, {}  # an edited one
     signature = table.pop("signature", None)
     return table, signature if isinstance(signature, dict | None) else {}
+
+
+_LONGEST = 20_000  # characters of a text; the longest that a run writes is a sentence
+
+
+def check_texts(name: str, table: Mapping[str, Any]) -> None:
+    """Raise `InvalidInput` where a text in `table` would act on a terminal or fill it."""
+    left: list[Any] = [table]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left += [*value, *value.values()]
+        elif isinstance(value, list | tuple):
+            left += value
+        elif isinstance(value, str):
+            if len(value) > _LONGEST:
+                raise check.fail(f"each text of {name}", f"at most {_LONGEST} characters long", len(value))
+            check.printable(f"each text of {name}", value)

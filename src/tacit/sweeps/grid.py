@@ -24,7 +24,8 @@ from tacit.runs import Config, config_from_table, read_config, train
 from tacit.runs.held_out import measured_exactly
 from tacit.runs.run_budget import NONE, planned_run
 from tacit.serialization import toml_table
-from tacit.sweeps.store import LEDGER, NOT_KEPT, Result, Task
+from tacit.sweeps.store import LEDGER, NOT_KEPT, Result
+from tacit.sweeps.task import Task
 
 
 @dataclass(frozen=True)

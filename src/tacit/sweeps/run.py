@@ -10,7 +10,8 @@ from typing import Any
 
 from tacit import check
 from tacit.errors import TacitError
-from tacit.sweeps.store import Owner, Result, Store, Task
+from tacit.sweeps.store import Owner, Result, Store
+from tacit.sweeps.task import Task
 
 Progress = Callable[[int, int], None]
 ENGINES = ("local", "ray")

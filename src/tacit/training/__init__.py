@@ -16,7 +16,8 @@ from tacit.training.callbacks import (
 from tacit.training.checkpoint import Checkpoint, load_model, read_checkpoint, save_model
 from tacit.training.fit import Fit, fit
 from tacit.training.grad_scaler import GradScaler
-from tacit.training.holdout import Accuracy, ClippedSquaredError, PrivateHoldout, WithinTolerance
+from tacit.training.holdout import PrivateHoldout
+from tacit.training.holdout_scores import Accuracy, ClippedSquaredError, WithinTolerance
 from tacit.training.loop import fit_nonprivate
 from tacit.training.make_private import Private, make_private
 from tacit.training.optimizers import AdamBC

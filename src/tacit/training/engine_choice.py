@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from tacit.gradients import ClippedSum
 from tacit.gradients.inputs import Inputs, Loss, map_tensors
-from tacit.gradients.model_probe import hooks_of_all_modules
+from tacit.gradients.module_state import hooks_of_all_modules
 from tacit.training.captured import reached_by, undecided
 
 _KNOWN = ("torch.nn.modules.", "tacit.models.")

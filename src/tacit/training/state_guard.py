@@ -26,8 +26,8 @@ from torch import (
 
 from tacit.errors import TrainingMisuse
 from tacit.gradients.inputs import Inputs, Loss, form_of, tensors
-from tacit.gradients.model_probe import ModelProbe, program_of, program_of_classes
-from tacit.gradients.module_state import same
+from tacit.gradients.model_probe import ModelProbe
+from tacit.gradients.module_state import program_of, program_of_classes, same
 from tacit.training.captured import ReachedState, is_of_user, methods_of, undecided
 from tacit.training.numbers_by_size import BY_SIZE, Followed
 from tacit.training.sharded import WholeModel, local

@@ -24,7 +24,7 @@ from tacit.mechanisms import Gaussian
 from tacit.noise import SeededStream
 from tacit.standing import Standing
 from tacit.sweeps import Task
-from tacit.sweeps.store import code_fingerprint
+from tacit.sweeps.task import code_fingerprint
 from tacit.training import Plan, fit
 from tacit_papers.base import Item, Row
 from tacit_papers.drawing import lines_svg
