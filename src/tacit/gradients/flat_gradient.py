@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -105,7 +106,26 @@ class Buffers:
         if buffer is None or not fits or _leased(buffer):
             # Poisson batches differ in size; a quarter more than asked for spares most of the next allocations.
             buffer = self._buffers[name] = torch.empty(size + size // 4, dtype=like.dtype, device=like.device)
+            _MADE[buffer.data_ptr()] = buffer
         return buffer[:size].view(*shape)
+
+
+# Buffers by address, as long as they are kept.
+_MADE: WeakValueDictionary[int, Tensor] = WeakValueDictionary()
+
+
+def extended(rows: Tensor, count: int) -> Tensor | None:
+    """`rows` with uninitialised ones after them, `count` in all; None unless they lie in a buffer with room for that.
+
+    Args:
+        rows: all of the batch that is in use: what comes after it in a buffer belongs to nobody else.
+        count: >= the number of rows.
+    """
+    buffer, shape = _MADE.get(rows.data_ptr()), (count, *rows.shape[1:])
+    size = math.prod(shape)
+    if buffer is None or buffer.numel() < size or not rows.is_contiguous() or rows.dtype != buffer.dtype:
+        return None
+    return buffer[:size].view(shape)
 
 
 # References to the storage of a buffer without views: the buffer, and the storage object that is asked.

@@ -31,7 +31,7 @@ import tacit
 from tacit.errors import InvalidInput, UnsupportedModel
 from tacit.gradients import ClippedSum, FlatGradient
 from tacit.gradients.engine import Trace, capture_gradients
-from tacit.gradients.flat_gradient import Buffers, Total, fused
+from tacit.gradients.flat_gradient import Buffers, Total, extended, fused
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, arguments_of, map_tensors, rows, tensors
 from tacit.gradients.module_state import call_with
 from tacit.gradients.rounding import precise_products
@@ -222,9 +222,13 @@ class CompiledSum:
         places = count()
 
         def filled(values: Tensor) -> Tensor:
-            first = values[:1]
-            whole = self._buffers.like(next(places), first.expand(size, *values.shape[1:]))
-            return torch.cat([values, first.expand(size - len(values), *values.shape[1:])], out=whole)
+            first, place = values[:1], next(places)
+            whole = extended(values, size)
+            if whole is None:
+                whole = self._buffers.like(place, first.expand(size, *values.shape[1:]))
+                whole[: len(values)] = values
+            whole[len(values) :] = first
+            return whole
 
         with torch.no_grad():
             return map_tensors(filled, inputs), filled(targets)
