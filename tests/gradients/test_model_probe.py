@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from tacit.clipping import FlatClip
 from tacit.errors import UnsupportedModel
 from tacit.gradients import ClippedSum, clipped_sum
-from tacit.gradients.model_probe import ModelProbe, tensors_alive
+from tacit.gradients.model_probe import ModelProbe
+from tacit.verification.reads import tensors_alive
 from tests.gradients.cases import cross_entropy
 from tests.gradients.modules import GOOD, WRONG, Net, wrong
 from tests.refusals import sentence, stored

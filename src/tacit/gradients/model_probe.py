@@ -7,13 +7,10 @@ kept, wherever it lies: in attributes, closures, globals or caches.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import compress
 from typing import Any
-from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +32,7 @@ from tacit.gradients.neighbours import ProbedBatch, check_neighbours, kept_state
 from tacit.gradients.rounding import precise_products
 from tacit.verification.calls import tensors_in
 from tacit.verification.programs import Step, difference, numbers_in
+from tacit.verification.reads import tensors_alive
 from tacit.verification.record_mode import RecordMode
 from tacit.verification.record_types import Records
 from tacit.verification.recordwise import check_gradients, check_outputs, observed
@@ -300,14 +298,6 @@ def _run(model: nn.Module, inputs: Inputs, targets: Tensor | None, loss: Loss | 
 def _own_gradients() -> bool:
     """Whether a class of the user's says how gradients are computed, which may read sizes too."""
     return not all(each.__module__.startswith(("torch.", "tacit.")) for each in Function.__subclasses__())
-
-
-def tensors_alive() -> Callable[[Tensor], bool]:
-    """Whether a tensor is one that Python holds now; another one may get the identity of one that is gone."""
-    objects = gc.get_objects()  # Of a large process a million, so that nothing is called for each of them.
-    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, Tensor)}
-    held = {id(each): ref(each) for each in compress(objects, map(kinds.__contains__, map(type, objects)))}
-    return lambda value: id(value) in held and held[id(value)]() is value
 
 
 def check_records(

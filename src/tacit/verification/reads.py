@@ -8,11 +8,14 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress
 from pathlib import Path
 from types import CellType, FrameType
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -170,3 +173,11 @@ def _is_held(value: Tensor, own: set[int]) -> bool:
 
 def _holders(value: Tensor) -> list[object]:
     return gc.get_referrers(value)
+
+
+def tensors_alive() -> Callable[[Tensor], bool]:
+    """Whether a tensor is one that Python holds now; another one may get the identity of one that is gone."""
+    objects = gc.get_objects()  # Of a large process a million, so that nothing is called for each of them.
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, Tensor)}
+    held = {id(each): ref(each) for each in compress(objects, map(kinds.__contains__, map(type, objects)))}
+    return lambda value: id(value) in held and held[id(value)]() is value
