@@ -20,8 +20,7 @@ from tacit.cli import main
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
 from tacit.reports import account_table, card_markdown, card_table
-from tacit.reports.card import said_of_figures
-from tacit.reports.plots import enters, observed
+from tacit.reports.plots import enters, observed, said_of_figures
 from tacit.standing import Standing
 from tacit.statement.schema import faults, schema_of
 from tacit.tradeoff import GaussianCurve, TradeOff

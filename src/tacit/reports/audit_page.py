@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tacit.attacks import Overlap, approximate_bound, gaussian_bound, pure_bound
 from tacit.audit import Finding, Report
 from tacit.reports import words
-from tacit.reports.card import environment, said_of_figures
-from tacit.reports.plots import detections_svg, errors_svg
+from tacit.reports.card import environment
+from tacit.reports.plots import detections_svg, errors_svg, said_of_figures
 from tacit.reports.tables import plain_table
 from tacit.serialization import json_text, plain_values, write_bytes
 

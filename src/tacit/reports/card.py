@@ -28,7 +28,6 @@ from tacit.serialization import json_text, plain_values, write_text
 from tacit.standing import Standing
 from tacit.statement.schema import faults, schema_of
 from tacit.statement.subject import filed
-from tacit.tradeoff import TradeOff
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -214,6 +213,8 @@ def environment(**changed: Any) -> Environment:
 
 
 def _context(card: Card) -> dict[str, Any]:
+    from tacit.reports.plots import said_of_figures
+
     protected = unit_in_words(card.ledger.unit, str(card.about.get("unit", "")))
     sentence, detail = words.headline(card.account.results, card.ledger.unit)
     results, audits = words.by_trust(card.account.results), _every(card)
@@ -256,32 +257,6 @@ def _powers(card: Card) -> list[tuple[str, bool]]:
         return [*([(card.evidence, False)] if card.evidence else []), *rows]
     bad = card.evidence.refuted or not card.evidence.could_refute
     return [(words.canary_sentence(card.evidence), bad), *rows]
-
-
-def said_of_figures(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult]) -> str:
-    """What the pictures show, read off the curves that are drawn: the caption claims nothing that they contradict."""
-    from tacit.reports.plots import enters
-
-    proven = [tradeoff for tradeoff in tradeoffs if tradeoff.standing is Standing.PROVEN]
-    said = ["The shaded region is proven to be out of reach of every attack."] if proven else []
-    if audits:
-        said.append(
-            "The line of an attack is what it reached on the records scored, its band where the true rates lie with "
-            "the stated confidence; both end where the data end, at one false alarm and one missed member."
-        )
-    inside = {audit.attack: [enters(audit, tradeoff) for tradeoff in proven] for audit in audits}
-    lines = [name for name, found in inside.items() if any(line for line, _ in found)]
-    bands = [name for name, found in inside.items() if any(band for _, band in found)]
-    if proven and audits and not lines:
-        said.append("No line reaches into the shaded region.")
-    if lines:
-        said.append(
-            f"The line of {', '.join(lines)} reaches into the shaded region: that refutes the proof only where the "
-            "whole band does, which the verdicts tell."
-        )
-    if bands:
-        said.append("A band may reach into the shaded region where there are too few records to tell.")
-    return " ".join(said)
 
 
 def _audit(card: Card, audit: AuditResult) -> dict[str, Any]:

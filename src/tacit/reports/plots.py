@@ -230,6 +230,30 @@ def _few(reach: np.ndarray) -> np.ndarray:
     return np.unique(np.append(np.searchsorted(reach, targets), [0, len(reach) - 1]).clip(max=len(reach) - 1))
 
 
+def said_of_figures(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult]) -> str:
+    """What the pictures show, read off the curves that are drawn: the caption claims nothing that they contradict."""
+    proven = [tradeoff for tradeoff in tradeoffs if tradeoff.standing is Standing.PROVEN]
+    said = ["The shaded region is proven to be out of reach of every attack."] if proven else []
+    if audits:
+        said.append(
+            "The line of an attack is what it reached on the records scored, its band where the true rates lie with "
+            "the stated confidence; both end where the data end, at one false alarm and one missed member."
+        )
+    inside = {audit.attack: [enters(audit, tradeoff) for tradeoff in proven] for audit in audits}
+    lines = [name for name, found in inside.items() if any(line for line, _ in found)]
+    bands = [name for name, found in inside.items() if any(band for _, band in found)]
+    if proven and audits and not lines:
+        said.append("No line reaches into the shaded region.")
+    if lines:
+        said.append(
+            f"The line of {', '.join(lines)} reaches into the shaded region: that refutes the proof only where the "
+            "whole band does, which the verdicts tell."
+        )
+    if bands:
+        said.append("A band may reach into the shaded region where there are too few records to tell.")
+    return " ".join(said)
+
+
 def plot_account(ledger: Ledger, answer: Account, *, delta: float, path: str | Path) -> None:
     """Draw what `answer` says about `ledger` into `path` (.svg, .png or .pdf).
 
