@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 STATED, CONSISTENT = "stated", "consistent"
 """Words about the origin of a received run's numbers, where a standing would stand: as files say; recomputed here."""
-OWN_KEY = "as this user's key signed it last"
 _KIND = "verified run"
 _THREADS = 4096  # of any machine that a run was computed on
 _FEATURES = 10**6  # that an array may have whatever the size of the model
@@ -320,7 +319,7 @@ def open_run(folder: str | os.PathLike[str]) -> OpenedRun:
     seal = run_signature.origin_of_run(folder, found)
     # An own run that was killed before it signed its card goes on.
     finished = run_signature.CARD in seal.files or (run_signature.CARD in contents and seal.signature is not Origin.OWN)
-    _check_seal(seal, folder, finished)
+    run_signature.check_seal(seal, folder, finished)
     begun = run_signature.LEDGER in contents or (folder / run_signature.CHECKPOINT).is_file()
     state = "finished" if finished else "stopped" if begun else "begun"
     later = run_signature.check_later(folder, own=seal.signature is Origin.OWN)
@@ -364,16 +363,6 @@ def _digest(folder: Path, name: str, contents: Mapping[str, bytes]) -> str:
     return run_signature.digest_of(folder / name) if content is None else hashlib.sha256(content).hexdigest()
 
 
-def _check_seal(seal: run_signature.RunOrigin, folder: Path, finished: bool) -> None:
-    """Every file is the one that was signed; of a run that goes on, those that do not change while it does."""
-    elsewhere = not finished and seal.place != str(folder.resolve())
-    if seal.signature is Origin.EDITED or (seal.signature is Origin.ROLLED_BACK and not elsewhere):
-        raise Changed(run_signature.SIGNATURE, f"is {seal.signature.value}", OWN_KEY)
-    for name in run_signature.SIGNED if finished else (run_signature.CONFIG, run_signature.VALIDATION):
-        if seal.of(name) is Origin.EDITED:
-            raise Changed(name, "was changed or taken away after it was signed", OWN_KEY)
-
-
 def _is_bound(run: OpenedRun) -> bool:
     """Whether the card names all other files and its page the card; raises `Changed` where one is another."""
     digests, of_page = run.table(run_signature.CARD).get("digests"), card_of_page(run.folder / run_signature.PAGE)
@@ -387,7 +376,7 @@ def _is_bound(run: OpenedRun) -> bool:
         if not isinstance(digests, dict) or digests.get(name, "") != run.seal.found.get(name, ""):
             raise Changed(name, f"is not the one that {run_signature.CARD} was made of")
         if name in run.seal.found and run.seal.signature is Origin.OWN and name not in run.seal.files:
-            raise Changed(name, "is none of those that were signed", OWN_KEY)
+            raise Changed(name, "is none of those that were signed", run_signature.OWN_KEY)
     return True
 
 

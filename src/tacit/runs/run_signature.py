@@ -50,6 +50,7 @@ TABLES = (CONFIG, LEDGER, CARD, EXECUTION, PREPROCESSING, BUDGET, VALIDATION, TR
 """The JSON files of a run."""
 LATER = {"audit": ("audit.json", "audit.html"), "statement": (STATEMENT,)}
 """What later commands add to a finished run, each with a seal of its own beside it."""
+OWN_KEY = "as this user's key signed it last"
 
 
 def in_run(path: Path) -> bool:
@@ -206,6 +207,16 @@ def check_later(folder: Path, *, own: bool) -> dict[str, Origin]:
             raise Changed(there[0], "was made of another run")
         found |= dict.fromkeys(there, origin)
     return found
+
+
+def check_seal(seal: RunOrigin, folder: Path, finished: bool) -> None:
+    """Every file is the one that was signed; of a run that goes on, those that do not change while it does."""
+    elsewhere = not finished and seal.place != str(folder.resolve())
+    if seal.signature is Origin.EDITED or (seal.signature is Origin.ROLLED_BACK and not elsewhere):
+        raise Changed(SIGNATURE, f"is {seal.signature.value}", OWN_KEY)
+    for name in SIGNED if finished else (CONFIG, VALIDATION):
+        if seal.of(name) is Origin.EDITED:
+            raise Changed(name, "was changed or taken away after it was signed", OWN_KEY)
 
 
 def check_resumable(folder: Path) -> str:
