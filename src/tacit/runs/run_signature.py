@@ -232,7 +232,7 @@ def check_resumable(folder: Path) -> str:
     if origin.signature is Origin.ROLLED_BACK and origin.place != str(folder.resolve()):
         return "its run went on elsewhere"
     if origin.signature.refused or (origin.signature is Origin.OWN and origin.of(CONFIG) is not Origin.OWN):
-        raise check.fail("RUN", "as this user's key signed it last", str(folder), "`tacit verify RUN` tells more.")
+        raise check.fail("RUN", OWN_KEY, str(folder), "`tacit verify RUN` tells more.")
     kept = folder / CHECKPOINT
     if origin.checkpoint and kept.is_file() and checkpoint_id(kept) != origin.checkpoint:
         hint = "Its checkpoint is that of another run: put its own back."
