@@ -170,7 +170,7 @@ def test_a_frame_is_judged_by_the_same_rule(monkeypatch):
             tacit.train_table(rows(count), target="ill", epsilon=1.0, schema=schema, **settings)
         return found.value.args[0]
 
-    monkeypatch.setattr("tacit.runs.run.train_by", stopped)
+    monkeypatch.setattr("tacit.runs.trained_table.train_by", stopped)
     schema = {"classes": ["no", "yes"], "bounds": {"age": (0, 100)}, "categories": {"ward": ["north", "south", "west"]}}
     few, many, asked = config_of(200), config_of(ROWS), config_of(ROWS, epochs=1)
     assert [each.method for each in (few, many, asked)] == ["gradient", "trees", "gradient"]
