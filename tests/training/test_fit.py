@@ -340,7 +340,9 @@ def test_training_without_noise_is_unsafe_in_the_ledger():
     assert accountant("rdp")(result.ledger).epsilon(1e-5) == math.inf
 
 
-def test_a_rate_that_a_callback_changes_is_named_on_the_ledger():
+@pytest.mark.parametrize("batch_size", [20, 1e-9])
+def test_a_rate_that_a_callback_changes_is_named_on_the_ledger(batch_size):
+    """Batches that are all empty, too."""
     x, y = torch.randn(60, 3), torch.randn(60)
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -351,9 +353,9 @@ def test_a_rate_that_a_callback_changes_is_named_on_the_ledger():
     for callbacks, said in ([], False), ([Functions(on_step=lower)], True):
         result = fit(
             model, x, y, loss=lambda out, t: (out[:, 0] - t).square(), optimizer=optimizer, clip_norm=1.0,
-            noise_multiplier=1.0, batch_size=20, steps=6, callbacks=callbacks,
+            noise_multiplier=1.0, batch_size=batch_size, steps=6, callbacks=callbacks,
         )  # fmt: skip
-        assert result.ledger.standing is Standing.PROVEN
+        assert batch_size < 1 or result.ledger.standing is Standing.PROVEN
         assert (
             "Taken as public: the learning rate, which changes from step to step." in result.ledger.assumptions
         ) is said

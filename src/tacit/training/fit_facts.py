@@ -99,6 +99,7 @@ class FitChecks:
             self.facts.missing("weights", says)
         if setting := self._rates.follow_settings(len(targets)):
             self.facts.missing("numbers_read", f"{setting} {BY_SIZE}")
+        self._take_as_public(self._rates.changed)
         if not len(targets):
             return
         try:
@@ -110,7 +111,11 @@ class FitChecks:
         for name, says in self.probe.typed.doubts:
             self.facts.missing(name, says)
         self._untyped = self._untyped or not typed
-        for what in (*self._rates.changed, *self._programs.changed):
+        self._take_as_public(self._programs.changed)
+
+    def _take_as_public(self, changed: list[str]) -> None:
+        """Name numbers that a callback or the model changed from step to step."""
+        for what in changed:
             self._ledger.take_as_public(CHANGES.format(what))
 
     def _compare_weights(self, step: int) -> None:
