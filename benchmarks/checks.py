@@ -5,10 +5,11 @@
 `fit` and `private_step` replay whole steps, `private.model` the passes of a loop whose loss is the user's Python, and
 "eager loop" is that loop with engine="eager". The way without checks runs the same passes, exact noise and update, with
 no guard, trace, probe or monitor. "filled up" is a replayed step on 17/16 of a batch, which is filled up to the next
-eighth, beside one that is recorded for its own size; "fit, step" is `fit` beside `private_step` on batches that the
-caller draws by the same law. The two ways and a second run of the first take turns within every
-round, in thread CPU time; the ratio of the two equal ways is the control. The first steps, which are always probed and
-timed, are left out; probed later steps count.
+eighth, beside one that is recorded for its own size; "slots" is a step on as many rows as a Poisson batch has but once
+in 1e9 draws, beside one on the expected number: the price of places drawn at random in batches of a public size; "fit,
+step" is `fit` beside `private_step` on batches that the caller draws by the same law. The two ways and a second run of
+the first take turns within every round, in thread CPU time; the ratio of the two equal ways is the control. The first
+steps, which are always probed and timed, are left out; probed later steps count.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import torch
+from scipy.stats import binom
 from torch import Tensor
 from torch.nn import functional as F
 from torch.optim import SGD
@@ -193,6 +195,16 @@ def filled(case: Case, checks: bool) -> Steps:
     return timed(lambda steps: [update(x, y, 1.0) for _ in range(steps)])
 
 
+def slots(case: Case, checks: bool) -> Steps:
+    """A replayed step on as many rows as a Poisson batch has but once in 1e9 draws (in place of "with checks")."""
+    rows = int(binom.isf(1e-9, RECORDS, case.batch / RECORDS)) if checks else case.batch
+    model, (x, y) = case.build(), records(case, rows)
+    update = PrivateUpdate(
+        model, SGD(model.parameters(), lr=0.01), losses, FlatClip(1.0), case.batch, "recorded", SecureStream()
+    )
+    return timed(lambda steps: [update(x, y, 1.0) for _ in range(steps)])
+
+
 def drawn(case: Case, checks: bool) -> Steps:
     """`fit` (in place of "with checks"), or `private_step` on batches that the caller draws and gathers."""
     if checks:
@@ -217,6 +229,7 @@ DOORS: dict[str, Callable[[Case, bool], Steps]] = {
     "private.model": loop,
     "eager loop": lambda case, checks: loop(case, checks, "eager"),
     "filled up": filled,
+    "slots": slots,
     "fit, step": drawn,
 }
 

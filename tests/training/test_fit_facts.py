@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy as torch_cross_entropy
 from torch.utils.data import Dataset, TensorDataset
 
 from tacit.accounting import FACTS, How, Ledger, accountant
+from tacit.accounting.facts import PUBLIC
 from tacit.errors import InvalidInput, MixesRecords, UnsupportedModel
 from tacit.gradients.model_probe import ModelProbe
 from tacit.mechanisms import Gaussian
@@ -286,6 +287,45 @@ def test_a_callback_that_holds_the_training_data_is_noticed():
             self.data = {"inputs": x}
 
     assert assumed(run(x, y, callbacks=[Holds()])) == ["numbers_read", "released"]
+
+
+class Measures(Callback):
+    """Measures the model after every epoch, and ends the run."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def on_epoch(self, row):
+        self.out = float(self.model(self.rows).detach().sum())
+        return "enough"
+
+
+@pytest.mark.parametrize(
+    ("rows", "doubts"),
+    [(lambda x: x[:5].clone(), []), (lambda x: x[:5], ["numbers_read", "released"])],
+    ids=["copies", "training records"],
+)
+def test_records_that_a_callback_measures_on_are_noticed(rows, doubts):
+    x, y = blobs()
+    measures = Measures(rows(x))
+    measures.model = small_model()
+    result = run(x, y, model=measures.model, callbacks=[measures])
+    assert assumed(result) == doubts
+    public = [sentence for sentence in result.ledger.assumptions if sentence.startswith(PUBLIC)]
+    assert public == [
+        "Taken as public: the records that a callback measures on between steps.",
+        'Taken as public: why the run ended: "enough".',
+    ]
+
+
+def test_records_of_evaluate_are_named_and_a_test_set_held_apart_by_tacit_is_not():
+    def evaluate(model):
+        return {"out": float(model(blobs()[0]).sum())}
+
+    said = "Taken as public: the records that evaluate measures on between steps."
+    assert said in run(evaluate=evaluate).ledger.assumptions
+    evaluate.__module__ = "tacit.runs.builders"
+    assert said not in run(evaluate=evaluate).ledger.assumptions
 
 
 class Hidden(Dataset):

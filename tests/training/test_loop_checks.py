@@ -855,6 +855,66 @@ def test_numbers_that_a_loop_changes_are_named_on_the_ledger(way, said):
     assert all(said in sentence for sentence in public)
 
 
+def _copied(p, _):
+    _right(p, X[:20].clone())
+
+
+def _copied_to_module(p, _):
+    copy.deepcopy(p.model.module)(X[:20].clone())
+
+
+def _not_released(p, _):
+    with p.unreleased("a log"):
+        _right(p, X[:20].clone())
+
+
+@pytest.mark.parametrize(
+    ("measure", "said"),
+    [
+        (_copied, True),
+        (_copied_to_module, True),
+        (_not_released, False),
+        (lambda p, a: p.model.eval()(a), False),
+        (lambda p, a: nn.Linear(6, 1)(MEAN), False),
+    ],
+    ids=["copies", "a copy of the module", "not released", "the batch in hand", "another module"],
+)
+def test_records_that_a_loop_measures_on_are_named_on_the_ledger(measure, said):
+    """Copies of training records look like any others, and which weights are the best may follow them."""
+    run = private()
+    for step, (a, b) in enumerate(run.loader):
+        if step == 2:
+            measure(run, a)
+            run.model.train()
+        ce(run.model(a), b).backward()
+        run.optimizer.step()
+    assert run.ledger.standing is Standing.PROVEN
+    public = "Taken as public: the records that the loop measures on between steps."
+    assert (public in run.ledger.assumptions) is said
+
+
+def test_records_measured_on_after_the_last_step_are_not_named():
+    run = private(steps=3)
+    epochs(run, lambda p, a, b: ce(p.model(a), b), 1)
+    _copied(run, None)
+    assert not any(sentence.startswith(PUBLIC) for sentence in run.ledger.assumptions)
+
+
+@pytest.mark.parametrize("settings", [{"public_size": 60}, {}], ids=["add_remove", "zero_out"])
+def test_where_a_loop_ended_may_follow_sizes_that_neighbours_do_not_share(settings):
+    """Sizes of batches with a blank record in place of one are the same: only what was released decides the end."""
+    run = private(**settings)
+    drawn, batches = 0, iter(run.loader)
+    while drawn < 30:
+        a, b = next(batches)
+        drawn += len(a)
+        ce(run.model(a), b).backward()
+        run.optimizer.step()
+    said = run.ledger.facts["steps"].says
+    assert "60 charged" in said
+    assert ("; where the loop ended is taken as public" in said) is bool(settings)
+
+
 def test_a_schedule_of_torch_is_none_of_the_inputs_that_are_named():
     run = private()
     schedule = torch.optim.lr_scheduler.LambdaLR(run.optimizer, lambda step: 0.9**step)

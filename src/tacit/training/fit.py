@@ -229,7 +229,7 @@ def fit(
 
         loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, callbacks)
         loop.stop_at_budget = stop_at_budget
-        loop.ranks = ranks
+        loop.ranks, loop.watching = ranks, checks.watching
         loop.spent = partial(
             _epsilon_so_far, ledger, accounting.accountant(options.accountant).rough(), options.reported_delta
         )
@@ -259,6 +259,7 @@ def fit(
             checks.after_run()
         if loop.stopped:
             run.record_plan()
+            checks.stopped(loop.stopped, loop.stopped_by)
         if holdout is not None:
             holdout.restore_chosen(model)
         execution = ExecutionRecord.of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakMethod
 
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -18,8 +19,9 @@ from tacit.standing import Standing
 from tacit.training.callbacks import Callback
 from tacit.training.captured import Memory, captured_data, data_leaves
 from tacit.training.guarded_data import MADE_OF_OWN
-from tacit.training.numbers_by_size import BY_SIZE, CHANGES, FollowedSettings
+from tacit.training.numbers_by_size import BY_SIZE, CHANGES, MEASURED, FollowedSettings
 from tacit.training.optimizers import state_of, update_doubt
+from tacit.training.other_loaders import ModuleCalls
 from tacit.training.private_step import PrivateUpdate
 from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard
 from tacit.verification.records import MEND, repeated_records
@@ -129,6 +131,11 @@ class FitChecks:
         else:
             self.facts.checked("weights", step=step, says=COMPARED)
 
+    def stopped(self, reason: str, callback: Callback | None) -> None:
+        """Name why a callback of the user's own ended the run."""
+        if callback is not None and not _is_of_tacit(callback):
+            self._ledger.take_as_public(f'why the run ended: "{reason}"')
+
     def after_run(self) -> None:
         """Say what no typed pass reached."""
         if self._untyped and not self.probe.times:
@@ -148,17 +155,40 @@ class FitChecks:
             for name, value in captured_data(function).items() if function is not None else ():  # type: ignore[arg-type]
                 if any(each.is_all_of(value) for each in own):
                     self._numbers_of_private_data(f"{what} reads {name}, which is trained on")
+        self._calls = ModuleCalls(own, self._model, WeakMethod(self._measured))
         if evaluate is None:
             return None
 
+        public = "" if _is_of_tacit(evaluate) else "evaluate"
+
+        def private(value: object) -> bool:
+            return any(each.overlaps(value) for each in own)
+
         def measured(model: nn.Module) -> dict[str, float]:
-            with _inputs_of(model, lambda value: any(each.overlaps(value) for each in own)) as found:
+            with self.watching(public), _inputs_of(model, private) as found:
+                self._measured(False)
                 numbers = evaluate(model)
             if found:
                 self._numbers_of_private_data("evaluate calls the model on training data")
             return numbers
 
         return measured
+
+    @contextmanager
+    def watching(self, public: str = "a callback") -> Iterator[None]:
+        """Note which records a model is called on inside; those of a test set that tacit held apart have no name."""
+        self._public = public
+        self._calls.begin()
+        try:
+            yield
+        finally:
+            self._calls.end()
+
+    def _measured(self, on_records: bool) -> None:
+        if self._public:
+            self._ledger.take_as_public(MEASURED.format(self._public))
+        if on_records:
+            self._numbers_of_private_data(f"{self._public or 'evaluate'} calls a model on training data")
 
     def _numbers_of_private_data(self, what: str) -> None:
         says = f"{what}: its numbers have no privacy cost here; measure on held-out data"
@@ -177,6 +207,10 @@ class FitChecks:
             self.facts.missing(
                 "loss_rows", f'loss reads {name}, of unknown origin: declare it by public={{"{name}": {name}}}'
             )
+
+
+def _is_of_tacit(function: object) -> bool:
+    return str(getattr(function, "__module__", "")).startswith("tacit.")
 
 
 def _tensors_of(value: object) -> list[Tensor]:

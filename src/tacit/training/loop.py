@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -44,10 +45,12 @@ class Loop:
         spent: privacy spent so far, as further numbers for every row of the history.
         stop_at_budget: whether running out of budget ends the run in order instead of raising.
         save: called with `finished` whenever the state is complete: before the first step and after every step.
+        watching: context in which callbacks run.
         ranks: the processes that take the steps together; None where this one does alone. Rank 0 measures.
         taken: number of steps taken.
         history: one row for every epoch.
         stopped: why the run ended early; empty when it did not.
+        stopped_by: the callback that ended it; None where none did.
     """
 
     model: nn.Module
@@ -62,10 +65,12 @@ class Loop:
     spent: Callable[[], Row] = dict
     stop_at_budget: bool = False
     save: Callable[[bool], None] = lambda finished: None
+    watching: Callable[[], AbstractContextManager[object]] = nullcontext
     ranks: Ranks | None = None
     taken: int = 0
     history: list[Row] = field(default_factory=list)
     stopped: str = ""
+    stopped_by: Callback | None = None
 
     def run(self) -> None:
         """Run to the end; Ctrl-C ends it after the step in progress."""
@@ -79,8 +84,9 @@ class Loop:
                     self.save(self.finished or interrupt.requested)
                     interrupt.raise_if_requested()
         finally:
-            for callback in self.callbacks:
-                callback.on_end()
+            with self.watching():
+                for callback in self.callbacks:
+                    callback.on_end()
 
     @property
     def finished(self) -> bool:
@@ -105,7 +111,7 @@ class Loop:
             return
         self.taken += 1
         if self.callbacks:
-            with weights_written(self.model):
+            with weights_written(self.model), self.watching():
                 for callback in self.callbacks:
                     callback.on_step(self.taken, self.steps)
         if self._epoch_ended or self.taken == self.steps:
@@ -121,9 +127,11 @@ class Loop:
 
     def _end_epoch(self) -> None:
         self.history.append(self._measured() if self.ranks is None else self._told(self.ranks))
-        with weights_written(self.model):
-            reasons = [callback.on_epoch(self.history[-1]) for callback in self.callbacks]
-        self.stopped = self.stopped or next((reason for reason in reasons if reason), "")
+        with weights_written(self.model), self.watching():
+            reasons = [(callback.on_epoch(self.history[-1]), callback) for callback in self.callbacks]
+        ended = [(reason, callback) for reason, callback in reasons if reason]
+        if ended and not self.stopped:
+            self.stopped, self.stopped_by = ended[0]
 
     def _told(self, ranks: Ranks) -> Row:
         """What rank 0 measures; others are told it as plain numbers."""

@@ -28,7 +28,7 @@ from tacit.standing import Standing
 from tacit.training.batch_types import SeenPrograms, input_doubt, loss_doubt, numbers_of
 from tacit.training.captured import Memory, data_leaves
 from tacit.training.cotangents import Reductions
-from tacit.training.numbers_by_size import BY_SIZE, CHANGES, Followed, FollowedSettings, scheduled
+from tacit.training.numbers_by_size import BY_SIZE, CHANGES, MEASURED, Followed, FollowedSettings, scheduled
 from tacit.training.optimizers import refuse_other_steps, settings_of, state_of, steps_allowed, update_doubt
 from tacit.training.other_loaders import ModuleCalls, OtherLoaders
 from tacit.training.private_outputs import PrivateOutputs
@@ -84,7 +84,7 @@ class LoopChecks:
         self._settings, self._rates = settings_of(self.optimizer), FollowedSettings(self.optimizer)
         self._state: list[object] | None = None
         self._read_apart = ""
-        self.calls = ModuleCalls(self._records, WeakMethod(self._called))
+        self.calls, self._measured = ModuleCalls(self._records, model.model, WeakMethod(self._called)), False
         self._numbers = Followed()
         self._courses: dict[Hashable, int] = {}
         self._skipped, self._declaring = 0, False
@@ -182,16 +182,25 @@ class LoopChecks:
         self._take_as_public(self._programs.changed)
         return self._programs.steady
 
-    def evaluated(self, inputs: Any) -> None:
-        """Remember the line of a pass without gradients over records of the data set: steps may follow its numbers."""
+    def evaluated(self, inputs: Any, of_batch: bool) -> None:
+        """Remember the line of a pass without gradients over records of the data set: steps may follow its numbers.
+
+        Args:
+            inputs: of the pass.
+            of_batch: whether they are made from the batch in hand.
+        """
         if self.reads.allowed:
             return
+        self._measured = self._measured or not of_batch
         if self._others.line or any(own.overlaps(each) for own in self._records for each in data_leaves(inputs)):
             self._evaluated = user_line()
 
-    def _called(self) -> None:
-        """Remember the line at which the loop called a module on records of the data set."""
-        if not self.reads.allowed:
+    def _called(self, on_records: bool) -> None:
+        """Remember the line at which the loop called a module on records of the data set, or that it measured."""
+        if self.reads.allowed:
+            return
+        self._measured = True
+        if on_records:
             self._evaluated = user_line()
 
     def after_forward(self, inputs: Inputs) -> None:
@@ -341,7 +350,9 @@ class LoopChecks:
         if line := self._evaluated or (self._others.line if self.run.taken else ""):
             says = "goes over training data between steps: measure on held-out data"
             self.facts.missing("numbers_read", f'{line} {says}, or write "with private.unreleased(name)"')
-        self._evaluated = self._others.line = ""
+        elif self._measured:
+            self.run.ledger.take_as_public(MEASURED.format("the loop"))
+        self._evaluated, self._others.line, self._measured = "", "", False
         if self._state is not None and state_of(self.optimizer) != self._state:
             says = "the optimizer's state was changed between two steps: let private.optimizer.step() alone change it"
             self.facts.missing("weights", says)

@@ -19,7 +19,8 @@ from tacit.training.optimizers import settings_of
 Place = tuple[str, *tuple[Hashable, ...]]
 """A number in words, and what else tells it from others."""
 CHANGES = "{}, which changes from step to step"
-"""An input of a run, for `Ledger.take_as_public`."""
+MEASURED = "the records that {} measures on between steps"
+"""Inputs of a run, for `Ledger.take_as_public`."""
 BY_SIZE = "follows the number of records drawn, which is private: let it follow the step, or nothing"
 _MOST = 1000  # numbers that are followed; a program whose numbers change their places at every pass has no use for more
 _BY_CHANCE = math.log(1e-5)  # of a schedule to follow the sizes, below which it is not taken for one

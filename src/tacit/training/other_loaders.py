@@ -61,21 +61,24 @@ class OtherLoaders:
 
 
 class ModuleCalls:
-    """Notices that a loop calls a module, whichever it is, on memory of its training records between private passes.
+    """Notices which records are measured on between private steps, whichever module is called.
 
     Args:
-        records: of the data set.
-        told: called where that happens.
+        records: memory of the data set.
+        model: that is trained.
+        told: called with True where a module is given memory of the training records, and with False where `model`, or
+            one of the same parameters, is given others.
     """
 
-    def __init__(self, records: list[Memory], told: WeakMethod[Callable[[], None]]):
+    def __init__(self, records: list[Memory], model: nn.Module, told: WeakMethod[Callable[[bool], None]]):
         self._records, self._told = records, told
+        self._model, self._shapes = model, _shapes(model)
         self._hooks: list[RemovableHandle] = []
         finalize(self, _removed, self._hooks)
 
     def begin(self) -> None:
         """From here on the code that runs is the loop's own."""
-        if self._records and not self._hooks:
+        if not self._hooks:
             self._hooks.append(register_module_forward_pre_hook(partial(_look, WeakMethod(self.look))))
 
     def end(self) -> None:
@@ -93,20 +96,32 @@ class ModuleCalls:
             if running:
                 self.begin()
 
-    def look(self, given: tuple[Any, ...]) -> None:
-        """Tell where a plain tensor among `given` shares memory with the records."""
-        plain = [value for value in given if type(value) is Tensor and not is_functorch_wrapped_tensor(value)]
+    def look(self, module: nn.Module, given: tuple[Any, ...]) -> None:
+        """Tell where a plain tensor among `given` shares memory with the records, or `module` is the model."""
+        values = (value for value in data_leaves(given) if type(value) is Tensor)
+        plain = [value for value in values if not is_functorch_wrapped_tensor(value)]
         told = self._told()
-        if told is not None and any(own.holds(each) and own.overlaps(each) for each in plain for own in self._records):
-            told()
+        if told is None or not plain:
+            return
+        if any(own.holds(each) and own.overlaps(each) for each in plain for own in self._records):
+            told(True)
+        elif type(module) is type(self._model) and _shapes(module) == self._shapes:
+            told(False)
 
 
-def _look(look: WeakMethod[Callable[[tuple[Any, ...]], None]], _: nn.Module, given: tuple[Any, ...]) -> None:
+def _shapes(module: nn.Module) -> list[torch.Size]:
+    return [value.shape for value in module.parameters()]
+
+
+_Look = Callable[[nn.Module, tuple[Any, ...]], None]
+
+
+def _look(look: WeakMethod[_Look], module: nn.Module, given: tuple[Any, ...]) -> None:
     """Inert under every mode, and where torch compiles: what runs there is no code of the loop's own."""
     if torch.compiler.is_compiling() or _len_torch_dispatch_stack() or _len_torch_function_stack():
         return
     if (found := look()) is not None:
-        found(given)
+        found(module, given)
 
 
 def _removed(hooks: list[RemovableHandle]) -> None:

@@ -16,6 +16,7 @@ from tacit.errors import BudgetExceeded, PrivacyWarning, TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
 from tacit.mechanisms import Compose, Mechanism, Parallel
 from tacit.noise import SecureStream, SeededStream, Stream
+from tacit.relation import Relation
 from tacit.root_finding import bisect_integers
 from tacit.sampling import Batch
 from tacit.standing import Standing
@@ -317,7 +318,10 @@ class PrivateRun:
         rest = self._rest + self._ahead + self._owing + sum(steps for _, steps in self.not_taken())
         if not rest or not self.taken:
             return ""
-        return f"{taken} of {max(self.plan.steps, taken + rest)} planned steps taken, {taken + rest} charged"
+        words = f"{taken} of {max(self.plan.steps, taken + rest)} planned steps taken, {taken + rest} charged"
+        # Sizes of batches, which a loop may count, differ between neighbours of this relation alone.
+        sized = self.ledger.relation is Relation.ADD_REMOVE and self.open_ended
+        return f"{words}; where the loop ended is taken as public" if sized else words
 
     def warn_of_rest(self) -> None:
         """Warn once where a loop has ended before the plan."""

@@ -80,7 +80,7 @@ class PrivateModel(nn.Module):
         call = inputs, named
         inputs, named = with_leaves(call, lambda _, value: plain(value))
         if not self.training or not torch.is_grad_enabled():
-            session.checks.evaluated((inputs, named))
+            session.checks.evaluated((inputs, named), any(isinstance(each, TracedTensor) for each in values))
             return self._without_gradient(values, self._evaluated(inputs, named))
         shared: list[tuple[Tensor, Tensor]] = []
         if (batch := session.pending) is not None:
