@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from copy import copy
 from typing import Any, NoReturn
 
@@ -167,6 +167,33 @@ class Call:
         """Raise `NoRecordRule` for this call."""
         refuse(self.name, self.line, why, mend, NoRecordRule)
 
+    def require_public(self, *names: str) -> None:
+        """Require arguments that follow no record, as weights are."""
+        for name in names:
+            if name in self and self.records(self[name]) is not None:
+                self.refuse(f"its {name} follows the records", "Give a public one")
+
+    def own_or_equal(self, value: Tensor, own: Records, why: str, mend: str = "") -> None:
+        """Require an argument to be of type `own`, or public and equal for all records.
+
+        Args:
+            value: the argument.
+            own: its axis is negative where the argument has no such axis.
+            why: what another argument means.
+            mend: what to write instead.
+        """
+        found = self.records(value)
+        if found is None:
+            self.public(value, own.axis, own.inner)
+        elif found != own:
+            self.refuse(why, mend)
+
+    def apart(self, kind: Records | Public | None, axes: Container[int], why: str, mend: str = "") -> Records | Public:
+        """A type whose records must lie on none of `axes`; None counts as public."""
+        if isinstance(kind, Records) and kind.axis in axes:
+            self.refuse(why, mend)
+        return kind or PUBLIC
+
     def public(self, value: Tensor, axis: int, inner: int) -> None:
         """Require a public argument to say nothing about positions where its `axis` meets the records."""
         kind = self.kind(value)
@@ -258,12 +285,22 @@ RULES: dict[str, Rule] = {}
 """Name without overload and without the underscore of the form that writes -> its rule."""
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Enter a rule into the table under `names`."""
+def rule(*names: str, public: Iterable[str] | None = None) -> Callable[[Rule], Rule]:
+    """Enter a rule into the table.
+
+    Args:
+        names: of the operations.
+        public: arguments that must follow no record. Where they are given, even none, all arguments that are no tensors
+            are equal for all records, and count as read.
+    """
 
     def enter(function: Rule) -> Rule:
-        for name in names:
-            RULES[name] = function
+        def checked(call: Call) -> RecordType | list[RecordType]:
+            call.read(*(name for name, value in call.given.items() if not isinstance(value, Tensor)))
+            call.require_public(*public or ())
+            return function(call)
+
+        RULES.update(dict.fromkeys(names, function if public is None else checked))
         return function
 
     return enter

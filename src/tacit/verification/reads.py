@@ -68,24 +68,24 @@ ANSWERED = (
 )
 
 
-def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame outside of torch and tacit, from `frame` outwards; the outermost where all are inside."""
-    while frame is not None and frame.f_back is not None and _inside(frame.f_code.co_filename):
+def _outside(frame: FrameType | None, folder: str) -> FrameType | None:
+    """The innermost frame whose code lies outside of `folder`, from `frame` outwards; None where all are inside."""
+    while frame is not None and frame.f_code.co_filename.startswith(folder):
         frame = frame.f_back
     return frame
 
 
 def user_line(frame: FrameType | None = None) -> str:
-    """File and number of the innermost line that runs outside of torch and tacit."""
-    found = user_frame(frame if frame is not None else sys._getframe(1))
-    return "" if found is None else f"{os.path.basename(found.f_code.co_filename)}:{found.f_lineno}"
+    """File and number of the innermost line outside of torch and tacit; of the outermost where all are inside."""
+    frame = frame if frame is not None else sys._getframe(1)
+    while frame.f_back is not None and _inside(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def answer_to(frame: FrameType | None = None) -> Answer | None:
     """The answer to a read by the library code that runs in `frame`, the caller's by default, if it is known."""
-    frame = sys._getframe(1) if frame is None else frame
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
-        frame = frame.f_back
+    frame = _outside(sys._getframe(1) if frame is None else frame, _OWN)
     for _ in range(8):
         if frame is None:
             return None
@@ -105,23 +105,14 @@ def _answer_of(file: str, function: str) -> tuple[Answer | None, bool]:
 
 def is_own(frame: FrameType | None) -> bool:
     """Whether this library looks at a tensor itself, in `frame` or through torch."""
-    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
-        frame = frame.f_back
+    frame = _outside(frame, _TORCH)
     return frame is not None and frame.f_code.co_filename.startswith(_OWN)
 
 
 def runs_user_code(frame: FrameType | None) -> bool:
     """Whether a hook or a gradient of the user's runs, in a backward pass that this library started."""
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
-        frame = frame.f_back
-    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
-        frame = frame.f_back
+    frame = _outside(_outside(frame, _OWN), _TORCH)
     return frame is not None and not frame.f_code.co_filename.startswith(_OWN)
-
-
-def constant_like(value: Tensor, answer: Answer) -> Any:
-    """What a read of `value` returns by `answer`."""
-    return value.item() if answer.value is None else type(value.item())(answer.value)
 
 
 @lru_cache(maxsize=4096)

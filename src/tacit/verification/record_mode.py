@@ -320,14 +320,12 @@ class RecordMode(TorchDispatchMode):
         return output
 
     def _answered(self, func: Any, args: Any, kwargs: Any, tensors: list[Tensor], line: str) -> Any:
-        answer = reads.answer_to(sys._getframe(2))
-        if answer is None or self.answering:
-            if not self.answering:
-                self.read(line)
+        answer = None if self.answering else reads.answer_to(sys._getframe(2))
+        if answer is None and not self.answering:
+            self.read(line)
+        if answer is None or answer.value is None or not func._schema.name.endswith("_dense"):
             return func(*args, **kwargs)
-        return (
-            reads.constant_like(tensors[0], answer) if func._schema.name.endswith("_dense") else func(*args, **kwargs)
-        )
+        return type(tensors[0].item())(answer.value)
 
     # Memory.
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tacit.verification.calls import RULES, Call, rule, tensors_in
-from tacit.verification.record_types import Public, Records, RecordType
+from tacit.verification.record_types import PUBLIC, Records, RecordType
 
 _TAGGED = sorted(
     name
@@ -75,10 +75,7 @@ def searchsorted(call: Call) -> RecordType:
     if values.dim() == 1 and call.records(values) is None and found is not None:
         return found
     kind = call.same_axis([values, given, call["sorter"]])
-    last = values.dim() - 1
-    if getattr(kind, "axis", 0) == last:
-        call.refuse("it searches along the records", "Search along another axis")
-    return kind
+    return call.apart(kind, (values.dim() - 1,), "it searches along the records", "Search along another axis")
 
 
 @rule("bucketize", "isin")
@@ -119,7 +116,7 @@ def product(call: Call, left: Tensor, right: Tensor) -> RecordType:
     columns = right.dim() - 1 if right.dim() > 1 else -1
     one, two = call.records(left), call.records(right)
     if one is None and two is None:
-        return Public()
+        return PUBLIC
     summed = [one is not None and one.axis == inner_left, two is not None and two.axis == inner_right]
     if any(summed):
         if one is not None and two is not None and (not all(summed) or one.inner != two.inner):
@@ -143,8 +140,7 @@ def product(call: Call, left: Tensor, right: Tensor) -> RecordType:
 @rule("mm", "bmm", "mv", "dot", "vdot")
 def multiplied(call: Call) -> RecordType:
     """Left @ right."""
-    names = [name for name in ("self", "mat2", "vec", "tensor", "other") if name in call]
-    return product(call, call[names[0]], call[names[1]])
+    return product(call, *call.all_tensors())
 
 
 @rule("addmm", "baddbmm", "addmv", "_addmm_activation")
@@ -160,11 +156,8 @@ def added(call: Call) -> RecordType:
             call.refuse("it adds values of the whole batch to a record's", _MEND)
         return kind
     dims = 1 if call.name == "aten.addmv" else left.dim()
-    behind = dims - kind.axis
-    if own is not None and (added_to.dim() - own.axis != behind or own.inner != kind.inner):
-        call.refuse("it adds values of different records", _MEND)
-    if own is None:
-        call.public(added_to, added_to.dim() - behind, kind.inner)
+    expected = Records(added_to.dim() - dims + kind.axis, kind.inner)
+    call.own_or_equal(added_to, expected, "it adds values of different records", _MEND)
     return kind
 
 
@@ -176,7 +169,7 @@ def linear(call: Call) -> RecordType:
         call.refuse("its weight follows the records", _MEND)
     kind = call.records(value)
     if kind is None:
-        return Public()
+        return PUBLIC
     return call.whole() if kind.axis == value.dim() - 1 else kind
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tacit.verification.calls import POSITIONS, Call, axis_of, rule
-from tacit.verification.record_types import OneRecord, Public, Records, RecordType
+from tacit.verification.record_types import PUBLIC, OneRecord, Records, RecordType
 
 _OWN = "Index the records by torch.arange(len(x)) only"
 
@@ -48,7 +48,7 @@ def index(call: Call) -> RecordType:
     start = axes[0] if adjacent else 0
     typed = call.aligned(given, len(shape))
     if kind is None:
-        return Records(typed.axis + start, typed.inner) if isinstance(typed, Records) else Public()
+        return Records(typed.axis + start, typed.inner) if isinstance(typed, Records) else PUBLIC
     if isinstance(typed, Records):
         call.refuse("it takes from every record at the indices of others", _OWN)
     before = sum(axis not in axes for axis in range(kind.axis))
@@ -71,11 +71,7 @@ def _by_position(call: Call, value: Tensor, indices: list[Tensor | None]) -> Rec
     for axis, each in enumerate(indices):
         if each is None or axis == kind.axis:
             continue
-        found = call.records(each)
-        if found is None:
-            call.public(each, each.dim() - behind, 1)
-        elif each.dim() - found.axis != behind or found.inner != 1:
-            call.refuse("it takes from each record at the index of another", _OWN)
+        call.own_or_equal(each, Records(each.dim() - behind), "it takes from each record at the index of another", _OWN)
     axes = [axis for axis, each in enumerate(indices) if each is not None]
     start = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
     return Records(place + start)
@@ -122,7 +118,7 @@ def index_put(call: Call) -> RecordType:
         call.refuse("it writes at indices of other records", _OWN)
     if kind is None:
         if behind_record is None:
-            return Public()
+            return PUBLIC
         place = behind_record.axis + rank - values.dim()
         rest = [axis for axis in range(value.dim()) if axis not in axes]
         outside = [place for place in range(rank) if not start <= place < start + len(shape)]
@@ -157,11 +153,7 @@ def _put_at_positions(
 
 def _aligned_at(call: Call, value: Tensor, behind: int, inner: int) -> None:
     """Require the records of `value` on the axis with `behind` axes from it to the end, or equal public values."""
-    found = call.records(value)
-    if found is None:
-        call.public(value, value.dim() - behind, inner)
-    elif value.dim() - found.axis != behind or found.inner != inner:
-        call.refuse("it writes values of other records", _OWN)
+    call.own_or_equal(value, Records(value.dim() - behind, inner), "it writes values of other records", _OWN)
 
 
 def _put_at_mask(call: Call, value: Tensor, indices: list[Tensor | None], values: Tensor) -> RecordType:
@@ -174,11 +166,7 @@ def _put_at_mask(call: Call, value: Tensor, indices: list[Tensor | None], values
     if kind is None or kind.axis >= mask.dim() or values.dim() > value.dim() - mask.dim():
         call.refuse("it writes rows of all records together", "Use torch.where")
     for each in (value, mask):
-        found = call.records(each)
-        if found is None:
-            call.public(each, kind.axis, kind.inner)
-        elif found != kind:
-            call.refuse("its mask is of other records")
+        call.own_or_equal(each, kind, "its mask is of other records")
     return kind
 
 
@@ -196,12 +184,9 @@ def gather(call: Call) -> RecordType:
 
 def _beside(call: Call, values: list[Tensor], dim: int) -> RecordType:
     """All values have their records on one axis other than `dim`, in full."""
-    kind = call.same_axis(values)
-    if isinstance(kind, Records):
-        if kind.axis == dim:
-            call.refuse("it indexes the records", _OWN)
-        if any(value.dim() and value.shape[kind.axis] != values[0].shape[kind.axis] for value in values):
-            call.refuse("it takes some of the records", _OWN)
+    kind = call.apart(call.same_axis(values), (dim,), "it indexes the records", _OWN)
+    if isinstance(kind, Records) and len({value.shape[kind.axis] for value in values if value.dim()}) > 1:
+        call.refuse("it takes some of the records", _OWN)
     return kind
 
 
@@ -227,7 +212,7 @@ def index_select(call: Call) -> RecordType:
     dim = axis_of(value, call["dim"])
     kind, own = call.records(value), call.records(where)
     if kind is None:
-        return Records(dim, own.inner) if own is not None else Public()
+        return Records(dim, own.inner) if own is not None else PUBLIC
     if own is not None:
         call.refuse("it takes from every record at the indices of others", _OWN)
     if kind.axis == dim and not (kind.inner == 1 and positions_axis(where, value.shape[dim]) == 0):
@@ -302,4 +287,4 @@ def repeat(call: Call) -> RecordType:
     """Whole batches one after the other; new axes stand in front."""
     value, times = call["self"], call["repeats"]
     kind = call.records(value)
-    return Public() if kind is None else Records(kind.axis + len(times) - value.dim(), kind.inner)
+    return PUBLIC if kind is None else Records(kind.axis + len(times) - value.dim(), kind.inner)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from tacit.verification.calls import Call, axes_of, rule
-from tacit.verification.record_types import PUBLIC, Public, Records, RecordType
+from tacit.verification.record_types import PUBLIC, Records, RecordType
 
 _SCALARS = ("correction", "unbiased", "ord", "p", "dtype", "k", "descending", "stable", "largest", "sorted", "forward",
             "half_to_float", "input_dtype", "normalization", "onesided", "last_dim_size", "mask_type")  # fmt: skip
@@ -41,7 +41,7 @@ def reduced(call: Call, value: Tensor, axes: list[int], keep: bool) -> RecordTyp
     """
     kind = call.records(value)
     if kind is None:
-        return Public()
+        return PUBLIC
     if kind.axis in axes:
         return call.whole()
     return kind if keep else Records(kind.axis - sum(axis < kind.axis for axis in axes), kind.inner)
@@ -83,10 +83,9 @@ def along(call: Call) -> RecordType:
 def roll(call: Call) -> RecordType:
     """Shifts along axes other than the records'; without axes it shifts all entries."""
     value = call["self"]
-    kind, dims = call.records(value), call["dims"]
-    if kind is not None and any(call["shifts"]) and (not dims or kind.axis in axes_of(value, dims)):
-        call.refuse("it shifts the records", "Shift along another axis")
-    return kind or Public()
+    axes = axes_of(value, call["dims"])
+    axes = axes if any(call["shifts"]) else []
+    return call.apart(call.records(value), axes, "it shifts the records", "Shift along another axis")
 
 
 @rule("tril", "triu", "linalg_inv_ex", "linalg_cholesky_ex", "_linalg_eigh", "_linalg_svd", "linalg_qr", "_linalg_det",
@@ -103,9 +102,9 @@ def matrices(call: Call) -> RecordType:
     if call.name in ("aten._cdist_forward", "aten._euclidean_dist") and len(values) == 2:
         return _distances(call, values)
     kind = call.same_axis(values) if call.name == "aten.linalg_lu_solve" else call.aligned(values)
-    if isinstance(kind, Records) and kind.axis >= max(value.dim() for value in values) - 2:
-        call.refuse("it computes along the records", "Keep the records on an axis before the matrices")
-    return kind
+    dims = max(value.dim() for value in values)
+    mend = "Keep the records on an axis before the matrices"
+    return call.apart(kind, range(dims - 2, dims), "it computes along the records", mend)
 
 
 @rule("_linalg_solve_ex", "linalg_solve_triangular", "linalg_lu_solve")
@@ -129,21 +128,16 @@ def solved(call: Call) -> RecordType | list[RecordType]:
 def cross(call: Call) -> RecordType:
     """The product of vectors along `dim`, entry by entry along all other axes."""
     values = call.all_tensors()
-    kind = call.aligned(values)
-    if isinstance(kind, Records) and kind.axis == call["dim"] % max(value.dim() for value in values):
-        call.refuse("it computes along the records", "Keep the vectors on another axis")
-    return kind
+    kind, axis = call.aligned(values), call["dim"] % max(value.dim() for value in values)
+    return call.apart(kind, (axis,), "it computes along the records", "Keep the vectors on another axis")
 
 
 @rule("rot90")
 def rot90(call: Call) -> RecordType:
     """Turns the plane of two axes, neither of them the records'."""
-    value, dims = call["self"], call["dims"]
+    value = call["self"]
     call.read("k")
-    kind = call.records(value)
-    if kind is not None and kind.axis in axes_of(value, dims):
-        call.refuse("it turns the records", "Turn other axes")
-    return kind or Public()
+    return call.apart(call.records(value), axes_of(value, call["dims"]), "it turns the records", "Turn other axes")
 
 
 def _distances(call: Call, values: list[Tensor]) -> RecordType:
@@ -153,10 +147,11 @@ def _distances(call: Call, values: list[Tensor]) -> RecordType:
         return one
     if two is not None and one is None and two.axis == second.dim() - 2:
         return Records(second.dim() - 1, two.inner)
-    kind = call.aligned(values)
-    if isinstance(kind, Records) and kind.axis >= first.dim() - 2:
-        call.refuse("it compares the records with each other", "Compare each with public values")
-    return kind
+    points = range(first.dim() - 2, first.dim())
+    return call.apart(call.aligned(values), points, _COMPARES, "Compare each with public values")
+
+
+_COMPARES = "it compares the records with each other"
 
 
 @rule("_cdist_backward")
@@ -170,10 +165,7 @@ def distances_backward(call: Call) -> RecordType:
         return one
     if one is None and two == Records(rows, given.inner if given else 1) and given and given.axis == rows + 1:
         return call.whole()
-    kind = call.same_axis([grad, first, second])
-    if isinstance(kind, Records) and kind.axis >= rows:
-        call.refuse("it compares the records with each other")
-    return kind
+    return call.apart(call.same_axis([grad, first, second]), range(rows, rows + 2), _COMPARES)
 
 
 @rule("diagonal_backward", "select_backward", "slice_backward", "unfold_backward")
@@ -182,28 +174,26 @@ def placed(call: Call) -> RecordType:
     given, sizes = call["grad_output"] if "grad_output" in call else call["grad_in"], call["input_sizes"]
     kind = call.records(given)
     call.read("start", "end", "step", "index", "size", "offset")
-    if not isinstance(kind, Records):
-        return Public()
+    if kind is None:
+        return PUBLIC
+    dim = call["dim"] % len(sizes) if "dim" in call else -1
     if call.name == "aten.slice_backward":
-        dim = call["dim"] % len(sizes)
         whole = given.shape[dim] == sizes[dim]
         ordered = sizes[dim] % (kind.inner * call.count) == 0 and call["step"] == 1
         if dim == kind.axis and not whole and not (ordered and call["start"] % (kind.inner * call.count) == 0):
             call.refuse("it takes some of the records", "Keep all of them")
         return kind
     if call.name == "aten.select_backward":
-        dim = call["dim"] % len(sizes)
         return Records(kind.axis + (dim <= kind.axis), kind.inner)
     if call.name == "aten.unfold_backward":
-        dim = call["dim"] % len(sizes)
-        if dim == kind.axis:
-            call.refuse("it unfolds the records", "Unfold another axis")
-        return kind
-    first, second = call["dim1"] % len(sizes), call["dim2"] % len(sizes)
-    if kind.axis == given.dim() - 1:
-        call.refuse("it places the records on a diagonal")
-    rest = [axis for axis in range(len(sizes)) if axis not in (first, second)]
+        return call.apart(kind, (dim,), "it unfolds the records", "Unfold another axis")
+    call.apart(kind, (given.dim() - 1,), _ON_DIAGONAL)
+    diagonal = call["dim1"] % len(sizes), call["dim2"] % len(sizes)
+    rest = [axis for axis in range(len(sizes)) if axis not in diagonal]
     return Records(rest[kind.axis], kind.inner)
+
+
+_ON_DIAGONAL = "it places the records on a diagonal"
 
 
 @rule("diag_embed")
@@ -213,10 +203,7 @@ def diag_embed(call: Call) -> RecordType:
     call.read("offset")
     if (call["dim1"], call["dim2"]) not in ((-2, -1), (value.dim() - 1, value.dim())):
         call.refuse("it places the diagonal on other axes than the last two")
-    kind = call.records(value)
-    if kind is not None and kind.axis == value.dim() - 1:
-        call.refuse("it places the records on a diagonal")
-    return kind or Public()
+    return call.apart(call.records(value), (value.dim() - 1,), _ON_DIAGONAL)
 
 
 @rule("multinomial")
@@ -224,10 +211,9 @@ def multinomial(call: Call) -> RecordType:
     """Draws from each row its own."""
     value = call["self"]
     call.read("num_samples", "replacement")
-    kind = call.records(value)
-    if kind is not None and kind.axis == value.dim() - 1:
-        call.refuse("it draws among the records", "Draw among public entries")
-    return kind or Public()
+    return call.apart(
+        call.records(value), (value.dim() - 1,), "it draws among the records", "Draw among public entries"
+    )
 
 
 @rule("nonzero", "masked_select", "bincount", "histc", "_unique2", "unique_dim", "unique_consecutive", "_unique",

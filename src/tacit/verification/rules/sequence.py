@@ -12,28 +12,27 @@ from torch.nn.utils import rnn
 
 from tacit.verification.calls import Call, refuse, rule
 from tacit.verification.reads import user_line
-from tacit.verification.record_types import Public, Records, RecordType, WholeBatch
-from tacit.verification.rules.layers import BATCH_AXIS, on_batch_axis, per_record, public_weights, read_all
+from tacit.verification.record_types import PUBLIC, Records, RecordType, WholeBatch
+from tacit.verification.rules.layers import BATCH_AXIS, on_batch_axis, per_record
 
 
 @rule("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_efficient_attention",
       "_scaled_dot_product_flash_attention",
       "_scaled_dot_product_attention_math_for_mps", "_scaled_dot_product_cudnn_attention",
-      "_scaled_dot_product_fused_attention_overrideable")  # fmt: skip
+      "_scaled_dot_product_fused_attention_overrideable", public=())  # fmt: skip
 def attention(call: Call) -> list[RecordType] | RecordType:
     """Queries, keys and values have the records on a batch axis; the mask is broadcast to it."""
-    read_all(call)
     kind = call.same_axis([call["query"], call["key"], call["value"]])
     mask = _mask(call)
     if not isinstance(kind, Records):
         if call.records(mask) is not None:
             call.refuse("its mask alone follows the records", "Expand queries and keys to the records")
-        return Public()
+        return PUBLIC
     if call["return_debug_mask"]:
         call.unknown("its debug mask is not followed", "Leave return_debug_mask out")
     _check_attention(call, kind, mask)
     # Behind the result and the sums of its softmax stand seeds, lengths and offsets of a kernel.
-    return [kind, kind, *[Public()] * (len(call.function._schema.returns) - 2)]
+    return [kind, kind, *[PUBLIC] * (len(call.function._schema.returns) - 2)]
 
 
 def _mask(call: Call) -> Tensor | None:
@@ -43,26 +42,20 @@ def _mask(call: Call) -> Tensor | None:
 
 def _check_attention(call: Call, kind: Records, mask: Tensor | None) -> None:
     """Refuse attention between records, and a mask that is not each record's own or equal for all."""
-    heads = call["query"]
-    if kind.axis >= heads.dim() - 2:
-        call.refuse("it attends from record to record", BATCH_AXIS)
-    if mask is None:
-        return
-    behind, own = heads.dim() - kind.axis, call.records(mask)
-    if own is None:
-        call.public(mask, mask.dim() - behind, kind.inner)
-    elif mask.dim() - own.axis != behind or own.inner != kind.inner:
-        call.refuse("its mask is of other records")
+    dims = call["query"].dim()
+    call.apart(kind, range(dims - 2, dims), "it attends from record to record", BATCH_AXIS)
+    if mask is not None:
+        own = Records(mask.dim() - dims + kind.axis, kind.inner)
+        call.own_or_equal(mask, own, "its mask is of other records")
 
 
 @rule("_scaled_dot_product_flash_attention_for_cpu_backward", "_scaled_dot_product_efficient_attention_backward",
-      "_scaled_dot_product_flash_attention_backward", "_scaled_dot_product_cudnn_attention_backward")  # fmt: skip
+      "_scaled_dot_product_flash_attention_backward", "_scaled_dot_product_cudnn_attention_backward",
+      public=("philox_seed", "philox_offset", "cum_seq_q", "cum_seq_k"))  # fmt: skip
 def attention_backward(call: Call) -> list[RecordType] | RecordType:
     """Gradients of queries, keys and values, each a record's own; that of a public mask is a sum."""
-    read_all(call)
     names = ("grad_out", "grad_out_", "query", "key", "value", "out", "logsumexp")
     kind = call.same_axis([call[name] for name in names if name in call])
-    public_weights(call, "philox_seed", "philox_offset", "cum_seq_q", "cum_seq_k")
     mask = _mask(call)
     if not isinstance(kind, Records):
         return kind
@@ -70,14 +63,12 @@ def attention_backward(call: Call) -> list[RecordType] | RecordType:
     return [kind, kind, kind, call.records(mask) or call.whole()]
 
 
-@rule("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward")
+@rule("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", public=())
 def recurrent(call: Call) -> list[RecordType] | RecordType:
     """A recurrent layer over (time, batch, features); its state has the records on the axis before the last."""
-    read_all(call)
-    if call["batch_sizes"]:
-        call.refuse("it runs over packed sequences of all records", "Pad to a public length")
+    _check_padded(call)
     weights = [name for name in call.given if name.startswith("weight")]
-    public_weights(call, *weights)
+    call.require_public(*weights)
     skipped = (*weights, "workspace")
     values = [value for name, value in call.given.items() if isinstance(value, Tensor) and name not in skipped]
     call.all_tensors()
@@ -85,49 +76,46 @@ def recurrent(call: Call) -> list[RecordType] | RecordType:
     if kind is None or kind.axis != 1 or kind.inner != 1:
         call.refuse("the records are not on its batch axis", BATCH_AXIS)
     for value in values:
-        own = call.records(value)
-        if own is None and value.dim() >= 2:
-            call.public(value, value.dim() - 2, 1)
-        elif own is not None and own != Records(value.dim() - 2):
-            call.refuse("its state is of other records")
-    if not call.name.endswith("backward"):
-        state = Records(call["hx_"].dim() - 2)
-        # The last output is the kernel's own memory for its backward pass.
-        return [kind, state, state, Public()]
+        call.own_or_equal(value, Records(value.dim() - 2), _OTHER_STATE)
     state = Records(call["hx_"].dim() - 2)
-    return [kind, *[call.whole()] * 4, state, state]
+    if call.name.endswith("backward"):
+        return [kind, *[call.whole()] * 4, state, state]
+    # The last output is the kernel's own memory for its backward pass.
+    return [kind, state, state, PUBLIC]
 
 
-@rule("_cudnn_rnn", "_cudnn_rnn_backward")
-def recurrent_on_device(call: Call) -> list[RecordType]:
-    """All recurrent layers in one kernel, over (time, batch, features) or (batch, time, features)."""
-    read_all(call)
+_OTHER_STATE = "its state is of other records"
+
+
+def _check_padded(call: Call) -> None:
+    """Refuse packed sequences."""
     if call["batch_sizes"]:
         call.refuse("it runs over packed sequences of all records", "Pad to a public length")
+
+
+@rule("_cudnn_rnn", "_cudnn_rnn_backward", public=("dropout_state", "weight_buf", "reserve"))
+def recurrent_on_device(call: Call) -> list[RecordType]:
+    """All recurrent layers in one kernel, over (time, batch, features) or (batch, time, features)."""
+    _check_padded(call)
     if any(call.records(weight) is not None for weight in call["weight"]):
         call.refuse("its weight follows the records", "Give a public one")
-    public_weights(call, "dropout_state", "weight_buf", "reserve")
     kind, state = Records(0 if call["batch_first"] else 1), Records(1)
     if call.records(call["input"]) != kind:
         call.refuse("the records are not on its batch axis", BATCH_AXIS)
     for name in ("output", "grad_output", "hx", "cx", "grad_hy", "grad_cy"):
-        value, own = call.given.get(name), kind if name.endswith("output") else state
-        if value is not None and call.records(value) is None:
-            call.public(value, own.axis, 1)
-        elif value is not None and call.records(value) != own:
-            call.refuse("its state is of other records")
+        if (value := call.given.get(name)) is not None:
+            call.own_or_equal(value, kind if name.endswith("output") else state, _OTHER_STATE)
     call.all_tensors()
-    if not call.name.endswith("backward"):
-        # The last outputs are the kernel's own memory for its backward pass, and a packed copy of the weights.
-        return [kind, state, state, Public(), Public()]
-    return [kind, state, state, *[call.whole()] * len(call["weight"])]
+    if call.name.endswith("backward"):
+        return [kind, state, state, *[call.whole()] * len(call["weight"])]
+    # The last outputs are the kernel's own memory for its backward pass, and a packed copy of the weights.
+    return [kind, state, state, PUBLIC, PUBLIC]
 
 
 @rule("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell", "_thnn_fused_lstm_cell_backward_impl",
-      "_thnn_fused_gru_cell_backward")  # fmt: skip
+      "_thnn_fused_gru_cell_backward", public=())  # fmt: skip
 def recurrent_cell(call: Call) -> list[RecordType] | RecordType:
     """One step of a recurrent layer: gates and state of a record, and public biases, whose gradients are sums."""
-    read_all(call)
     kind = on_batch_axis(call, call.aligned(call.all_tensors()))
     if "backward" not in call.name:
         return kind
@@ -156,10 +144,6 @@ def _in_place(mode: Any, frame: FrameType, func: Callable[..., Any], args: Any) 
     return args[0] if isinstance(args[-1], Tensor) else func(*args)
 
 
-def _filled(mode: Any, frame: FrameType, func: Callable[..., Any], args: Any) -> Any:
-    return torch.zeros_like(*args)  # `invert_permutation` writes all of it.
-
-
 def _pack(mode: Any, frame: FrameType, func: Callable[..., Any], args: Any) -> Any:
     value, lengths, first = args
     if frame.f_locals.get("enforce_sorted"):
@@ -182,7 +166,8 @@ PACKING = {
     "sort": _order,
     "index_select": _in_place,
     "__getitem__": _in_place,
-    "empty_like": _filled,
+    # `invert_permutation` writes all of it.
+    "empty_like": lambda mode, frame, func, args: torch.zeros_like(*args),
     "_pack_padded_sequence": _pack,
     "_pad_packed_sequence": _unpack,
 }
