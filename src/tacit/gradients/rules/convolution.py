@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -13,104 +14,32 @@ from tacit.gradients.capture import Capture, Uncovered, captures
 from tacit.gradients.per_sample_gradients import DenseGradients, OuterProductSum, PerSampleGradients
 
 
-@captures(F.layer_norm)
-def layer_norm(
-    capture: Capture,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Mean and variance over the last axes.
+def _normalisation(operation: Callable[..., Tensor], of_channels: bool) -> Callable[..., Tensor]:
+    """The rule of a normalisation whose scale and shift are those of channels (axis 1), or of the last axes.
 
-    Args:
-        capture: records what the backward pass needs.
-        input: shape (B, ...).
-        normalized_shape: sizes of the last axes.
-        weight: scale, of that shape.
-        bias: shift, of that shape.
-        eps: added to the variance, > 0.
+    torch hands on the arguments of these functions by name from the third one on.
     """
-    shape = tuple(normalized_shape)
-    return _affine(capture, F.layer_norm(input, shape, eps=eps), weight, bias, len(shape))
+
+    def rule(
+        capture: Capture,
+        input: Tensor,
+        *sizes: Any,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        **options: Any,
+    ) -> Tensor:
+        normal = operation(input, *sizes, **options)
+        if of_channels:
+            return _affine(capture, normal.movedim(1, -1), weight, bias, 1).movedim(-1, 1)
+        return _affine(capture, normal, weight, bias, len(sizes[0]))
+
+    return rule
 
 
-@captures(F.rms_norm)
-def rms_norm(
-    capture: Capture,
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    eps: float | None = None,
-) -> Tensor:
-    """Root mean square over the last axes.
-
-    Args:
-        capture: records what the backward pass needs.
-        input: shape (B, ...).
-        normalized_shape: sizes of the last axes.
-        weight: scale, of that shape.
-        eps: added to the mean square; torch's default if None.
-    """
-    shape = tuple(normalized_shape)
-    return _affine(capture, F.rms_norm(input, shape, eps=eps), weight, None, len(shape))
-
-
-@captures(F.group_norm)
-def group_norm(
-    capture: Capture,
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Mean and variance over groups of channels; channels are axis 1.
-
-    Args:
-        capture: records what the backward pass needs.
-        input: shape (B, channels, ...).
-        num_groups: divides the channels.
-        weight: scale, shape (channels,).
-        bias: shift, shape (channels,).
-        eps: added to the variance, > 0.
-    """
-    return _channels(capture, F.group_norm(input, num_groups, eps=eps), weight, bias)
-
-
-@captures(F.instance_norm)
-def instance_norm(
-    capture: Capture,
-    input: Tensor,
-    running_mean: Tensor | None = None,
-    running_var: Tensor | None = None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    use_input_stats: bool = True,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
-    """Mean and variance over the positions of each channel.
-
-    Args:
-        capture: records what the backward pass needs.
-        input: shape (B, channels, ...).
-        running_mean: shape (channels,), or None.
-        running_var: shape (channels,), or None.
-        weight: scale, shape (channels,).
-        bias: shift, shape (channels,).
-        use_input_stats: whether mean and variance are those of the input.
-        momentum: of the running statistics.
-        eps: added to the variance, > 0.
-    """
-    normal = F.instance_norm(input, running_mean, running_var, None, None, use_input_stats, momentum, eps)
-    return _channels(capture, normal, weight, bias)
-
-
-def _channels(capture: Capture, normal: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    last = _affine(capture, normal.movedim(1, -1), weight, bias, 1)
-    return last.movedim(-1, 1)
+captures(F.layer_norm)(_normalisation(F.layer_norm, of_channels=False))
+captures(F.rms_norm)(_normalisation(F.rms_norm, of_channels=False))
+captures(F.group_norm)(_normalisation(F.group_norm, of_channels=True))
+captures(F.instance_norm)(_normalisation(F.instance_norm, of_channels=True))
 
 
 def _affine(capture: Capture, normal: Tensor, weight: Tensor | None, bias: Tensor | None, trailing: int) -> Tensor:
@@ -160,8 +89,7 @@ def convolution(
         groups: of channels.
     """
     layer = _Layer(capture, weight, bias, stride, padding, dilation, groups)
-    layer.check(input)
-    kept = capture.keep(input)
+    kept = layer.kept(input)
     operation = (F.conv1d, F.conv2d, F.conv3d)[weight.dim() - 3]
     output = operation(input, weight, bias, stride, padding, dilation, groups)
     return capture.root(output, (kept,), lambda gradient: layer.gradients(gradient, kept, gradient))
@@ -193,8 +121,7 @@ def transposed(
         dilation: per axis.
     """
     layer = _Layer(capture, weight, bias, stride, padding, dilation, groups)
-    layer.check(input)
-    kept = capture.keep(input)
+    kept = layer.kept(input)
     operation = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[weight.dim() - 3]
     output = operation(input, weight, bias, stride, padding, output_padding, groups, dilation)
     return capture.root(output, (kept,), lambda gradient: layer.gradients(kept, gradient, gradient))
@@ -212,11 +139,12 @@ class _Layer:
     dilation: Sizes
     groups: int
 
-    def check(self, input: Tensor) -> None:
-        """Raise `Uncovered` unless the first axis of `input` is the batch."""
+    def kept(self, input: Tensor) -> Tensor:
+        """The input for the backward pass; raises `Uncovered` unless its first axis is the batch."""
         axis = self.capture.axis(input, self.weight.dim() - 1)
         if input.dim() != self.weight.dim() or axis != 0:
             raise Uncovered("a convolution runs on an input without a batch axis")
+        return self.capture.keep(input)
 
     def gradients(self, positions: Tensor, windowed: Tensor, gradient: Tensor) -> Iterator[PerSampleGradients]:
         """Per-sample gradients, given the gradient of the output.
