@@ -27,7 +27,7 @@ POSITIONS = (
     "a value that differs from record to record although it is none of theirs follows their order, which other records "
     "decide. Make it from the record, draw it at random, or make it equal for all records"
 )
-
+_DIFFERENT, _ONE_AXIS = "it meets values of different records", "Keep the records on one axis of both"
 
 _NESTED = (list, tuple, dict)
 
@@ -65,6 +65,7 @@ class Call:
         name: of the operation, "aten.add".
         line: the user's line.
         count: number of records.
+        given: the arguments that were given, by name.
         undone: whether a mean over the batch is multiplied by its size afterwards.
         drawn: identity of an argument -> how it is drawn, where each record meets a draw of its own.
     """
@@ -84,60 +85,48 @@ class Call:
         self.name = "aten." + function._schema.name.partition("::")[2]
         if not function._schema.name.startswith("aten::"):
             self.name = function._schema.name.replace("::", ".")
-        self._arguments = function._schema.arguments
-        self._given: dict[str, Any] = {}
-        for place, argument in enumerate(self._arguments):
-            if place < len(args):
-                self._given[argument.name] = args[place]
-            elif argument.name in kwargs:
-                self._given[argument.name] = kwargs[argument.name]
+        self._arguments = {each.name: each for each in function._schema.arguments}
+        self.given: dict[str, Any] = dict(zip(self._arguments, args, strict=False))
+        self.given |= {name: kwargs[name] for name in self._arguments if name in kwargs}
         self._kind_of, self._read = kind_of, set[str]()
         self.drawn: dict[int, Draws] = {}
 
     def __contains__(self, name: str) -> bool:
         """Whether the operation has an argument `name`."""
-        return any(argument.name == name for argument in self._arguments)
+        return name in self._arguments
 
     def __getitem__(self, name: str) -> Any:
         """The argument `name`, or its default."""
         self._read.add(name)
-        if name in self._given:
-            return self._given[name]
-        return next((each.default_value for each in self._arguments if each.name == name), None)
+        default = self._arguments[name].default_value if name in self._arguments else None
+        return self.given.get(name, default)
 
     def read(self, *names: str) -> None:
         """Arguments that are equal for all records, or whose tensors the rule has looked at otherwise."""
         self._read.update(names)
 
     @property
-    def given(self) -> dict[str, Any]:
-        """The arguments that were given, by name."""
-        return self._given
-
-    @property
     def tensors(self) -> list[Tensor]:
         """All tensors among the arguments."""
-        return tensors_in(list(self._given.values()))
+        return tensors_in(list(self.given.values()))
 
     def written(self) -> list[Tensor]:
         """The tensors that the operation writes into."""
-        names = [each.name for each in self._arguments if each.alias_info is not None and each.alias_info.is_write]
-        return tensors_in([self._given[name] for name in names if name in self._given])
+        aliases = {name: self._arguments[name].alias_info for name in self.given}
+        return tensors_in([self.given[name] for name, alias in aliases.items() if alias is not None and alias.is_write])
 
     def all_tensors(self) -> list[Tensor]:
         """All tensors among the arguments, which count as read by the rule."""
-        self._read.update(name for name, value in self._given.items() if tensors_in(value))
+        self._read.update(name for name, value in self.given.items() if tensors_in(value))
         return self.tensors
 
     def unread(self) -> list[str]:
         """Arguments that were given another value than their default and that no rule has looked at."""
         return [
-            each.name
-            for each in self._arguments
-            if each.name in self._given
-            and each.name not in self._read
-            and each.name not in _STORED
-            and (tensors_in(self._given[each.name]) or not _equal(self._given[each.name], each.default_value))
+            name
+            for name, value in self.given.items()
+            if name not in self._read | _STORED
+            and (tensors_in(value) or not _equal(value, self._arguments[name].default_value))
         ]
 
     def kind(self, value: Tensor | None) -> RecordType:
@@ -223,13 +212,10 @@ class Call:
             return PUBLIC
         first, kind = typed[0]
         behind = first.dim() - kind.axis
-        for value, found in typed[1:]:
-            same = value.dim() - found.axis == behind and found.inner == kind.inner
-            if not same or value.shape[found.axis] != first.shape[kind.axis]:
-                self.refuse("it meets values of different records", "Keep the records on one axis of both")
+        if len({value.shape[found.axis] for value, found in typed}) > 1:
+            self.refuse(_DIFFERENT, _ONE_AXIS)
         for value in given:
-            if self.records(value) is None:
-                self.public(value, value.dim() - behind, kind.inner)
+            self.own_or_equal(value, Records(value.dim() - behind, kind.inner), _DIFFERENT, _ONE_AXIS)
         return Records(ndim - behind, kind.inner)
 
     def same_axis(self, values: Iterable[Tensor | None]) -> Records | Public:
@@ -238,11 +224,9 @@ class Call:
         typed = [found for value in given if (found := self.records(value)) is not None]
         if not typed:
             return PUBLIC
-        if any(found != typed[0] for found in typed):
-            self.refuse("it meets values of different records", "Keep the records on one axis of both")
         for value in given:
-            if self.records(value) is None and value.dim() > typed[0].axis:
-                self.public(value, typed[0].axis, typed[0].inner)
+            if self.records(value) is not None or value.dim() > typed[0].axis:
+                self.own_or_equal(value, typed[0], _DIFFERENT, _ONE_AXIS)
         return typed[0]
 
 

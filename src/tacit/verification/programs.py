@@ -33,7 +33,6 @@ class Step:
         given: argument -> what it holds; tensors by their shape.
         line: the user's line.
         public: whether it runs on public values alone.
-        random: whether one of them was drawn.
         of_one: the record that it follows alone; None for other operations.
         left_out: whether it tells nothing: a library runs it to choose between two equal computations, autograd adds
             gradients, or public values are only transposed.
@@ -45,7 +44,6 @@ class Step:
     given: dict[str, list[Any]]
     line: str = field(compare=False)
     public: bool = field(default=True, compare=False)
-    random: bool = field(default=False, compare=False)
     of_one: int | None = field(default=None, compare=False)
     left_out: bool = field(default=False, compare=False)
     shapes: tuple[torch.Size, ...] = field(default=(), compare=False)
@@ -68,7 +66,7 @@ class Step:
             of_one: the record that it follows alone.
         """
         found = tensors_in(result)
-        self.public, self.random, self.of_one = public, random, of_one
+        self.public, self.of_one = public, of_one
         self.shapes = tuple(_form(value) for value in found[: 1 if of_one is not None else None])
         self.left_out = self.left_out or (public and self.name.startswith("aten.t."))
         few = public and not random and sum(value.numel() for value in found) <= _SMALL

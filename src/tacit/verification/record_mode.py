@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from itertools import repeat
 from typing import Any
@@ -70,8 +71,7 @@ class RecordMode(TorchDispatchMode):
         self.at = ""
         self.operations: list[str] = []
         self.program: list[Step] = []
-        self.reads: dict[str, int] = {}
-        self.foreign: dict[str, int] = {}
+        self.reads, self.foreign = Counter[str](), Counter[str]()
         self.answering = self.of_array = False
         self._own: set[int] = set()
         self._unknown: set[int] = set()
@@ -145,7 +145,7 @@ class RecordMode(TorchDispatchMode):
 
     def read(self, line: str) -> None:
         """Count a number that Python reads at `line`."""
-        self.reads[line] = self.reads.get(line, 0) + 1
+        self.reads[line] += 1
 
     # Operations.
 
@@ -197,18 +197,19 @@ class RecordMode(TorchDispatchMode):
         if name in reads.ANSWERS:
             return self._answered(func, args, kwargs, tensors, line)
         self.operations.append(call.name)
-        self._note_foreign(tensors, line)
+        self.foreign.update([line] if self._any_in(self._unknown, tensors) else [])
         if name in _MEMORY:
             call.refuse("it changes what memory holds", "Make a new tensor")
         result = self._types(call, name, kinds)
-        before = [(value, self._kept(value)) for value in call.written()]
-        self._check_writes(call, result)
+        kinds = result if isinstance(result, list) else [result]
+        written = list(zip(call.written(), (*kinds, *repeat(kinds[-1], len(tensors))), strict=False))
+        self._check_writes(call, written)
         try:
             output = func(*args, **kwargs)
         except Exception:
             self.read(line)
             raise
-        self._set(call, output, result, [value for value, _ in before])
+        self._set(call, output, result, written)
         return output
 
     def _types(self, call: Call, name: str, kinds: list[RecordType]) -> list[RecordType] | RecordType:
@@ -344,9 +345,8 @@ class RecordMode(TorchDispatchMode):
         entry = self.storages.find(value)
         return entry if entry is not None else self.storages.add(value, made=False)
 
-    def _check_writes(self, call: Call, result: list[RecordType] | RecordType) -> None:
-        for place, value in enumerate(call.written()):
-            kind = result[min(place, len(result) - 1)] if isinstance(result, list) else result
+    def _check_writes(self, call: Call, written: list[tuple[Tensor, RecordType]]) -> None:
+        for value, kind in written:
             entry, before = self._kept(value), self.kind(value)
             if isinstance(before, Records | OneRecord):
                 if entry.stride and isinstance(before, OneRecord):
@@ -373,11 +373,10 @@ class RecordMode(TorchDispatchMode):
             return
         self.storages.assign(value, kind, call.name, call.line)
 
-    def _set(self, call: Call, output: Any, result: Any, written: list[Tensor]) -> None:
-        for place, value in enumerate(written):
-            kind = result[min(place, len(result) - 1)] if isinstance(result, list) else result
+    def _set(self, call: Call, output: Any, result: Any, written: list[tuple[Tensor, RecordType]]) -> None:
+        for value, kind in written:
             self._wrote(value, kind, call)
-        memory = {value.untyped_storage()._cdata for value in written}
+        memory = {value.untyped_storage()._cdata for value, _ in written}
         for place, value in enumerate(flat(output)):
             if not isinstance(value, Tensor):
                 continue
@@ -406,10 +405,6 @@ class RecordMode(TorchDispatchMode):
 
     def _any_in(self, memory: set[int], given: list[Tensor]) -> bool:
         return any(value.untyped_storage()._cdata in memory for value in given)
-
-    def _note_foreign(self, tensors: list[Tensor], line: str) -> None:
-        if self._any_in(self._unknown, tensors):
-            self.foreign[line] = self.foreign.get(line, 0) + 1
 
 
 def _masks(call: Call) -> bool:
