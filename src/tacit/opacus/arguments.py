@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from glob import escape
 from typing import Any
@@ -174,18 +173,17 @@ class OpacusAccountant:
             )
         return answer
 
-
-def proven_accountant(chosen: OpacusAccountant) -> Accountant:
-    """The accountant of an engine for calibration; the exact one, with a warning, where it is not proven."""
-    if chosen.native.standing is Standing.PROVEN:
-        return chosen.native
-    warnings.warn(
-        f"accountant {chosen.native.name!r} is {chosen.native.standing.value}: noise for it would miss the target. "
-        'The exact accountant "prv" is used for the noise.',
-        PrivacyWarning,
-        stacklevel=4,
-    )
-    return accountant("pld")
+    def proven(self) -> Accountant:
+        """The accountant for calibration; the exact one, with a warning, where this one is not proven."""
+        if self.native.standing is Standing.PROVEN:
+            return self.native
+        warnings.warn(
+            f"accountant {self.native.name!r} is {self.native.standing.value}: noise for it would miss the target. "
+            'The exact accountant "prv" is used for the noise.',
+            PrivacyWarning,
+            stacklevel=4,
+        )
+        return accountant("pld")
 
 
 MODES = ("hooks", "functorch", "ew", "ghost")
@@ -201,24 +199,70 @@ FIXED = {
 """Arguments with only one possible value here: name -> (value, reason)."""
 
 
+def check_fixed(**given: bool) -> None:
+    """Refuse arguments with another value than the only possible one, with the reason."""
+    for name, value in given.items():
+        required, hint = FIXED[name]
+        if bool(value) is not required:
+            raise check.fail(name, str(required), not required, hint)
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """Arguments of clipping; see `PrivacyEngine.make_private`.
+
+    Attributes:
+        clipping: one of `CLIPPING`.
+        max_grad_norm: bound on the norm of one record's gradient, or a list of one for each parameter.
+        adaptive: the settings of adaptive clipping.
+    """
+
+    clipping: str
+    max_grad_norm: float | list[float]
+    adaptive: Adaptive
+
+    def __post_init__(self) -> None:
+        check.choice("clipping", self.clipping, CLIPPING)
+
+    def clip(self, module: nn.Module, optimizer: Optimizer) -> Clip:
+        """The clip of `clipping` and `max_grad_norm`; for adaptive clipping a flat clip with the first bound.
+
+        A list for per-layer clipping has one bound for each parameter in the order of the optimizer; one number is for
+        all layers together.
+        """
+        bounds = self.max_grad_norm
+        if not isinstance(bounds, list | tuple):
+            return (PerLayerClip if self.clipping == "per_layer" else FlatClip)(bounds)
+        if self.clipping != "per_layer":
+            hint = 'Use clipping="per_layer" for one bound for each parameter.'
+            raise check.fail("max_grad_norm", f"one number for {self.clipping} clipping", bounds, hint)
+        names = {id(parameter): name for name, parameter in module.named_parameters()}
+        held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        if len(held) != len(bounds):
+            raise check.fail("max_grad_norm", f"a list of {len(held)}, one bound for each parameter", bounds)
+        pairs = zip(held, bounds, strict=True)
+        return GroupClip([(escape(names[id(parameter)]), bound) for parameter, bound in pairs])
+
+    def adapted(self, plan: Plan) -> Plan:
+        """`plan` with adaptive clipping, if `clipping` is "adaptive", at the same privacy cost per step."""
+        if self.clipping != "adaptive":
+            return plan
+        clip, noise_multiplier = self.adaptive.split(plan.clip_norm, plan.noise_at(0))
+        return replace(plan, clip=clip, noise_multiplier=noise_multiplier)
+
+
 @dataclass(frozen=True)
 class Arguments:
-    """Arguments that both `make_private` methods share; see `PrivacyEngine.make_private`.
+    """Further arguments that both `make_private` methods share; see `PrivacyEngine.make_private`.
 
     Attributes:
         module: the model to train.
         optimizer: its optimizer.
         data_loader: its loader.
         criterion: used in ghost mode.
-        max_grad_norm: bound on the norm of one record's gradient, or a list of one for each parameter.
-        clipping: one of `CLIPPING`.
-        adaptive: the settings of adaptive clipping.
         poisson_sampling: False for shuffled batches.
         noise_generator: makes the noise repeatable; None for secure noise.
-        loss_reduction: "mean" or "sum".
         grad_sample_mode: one of `MODES`; "ghost" returns the criterion too.
-        fixed: arguments with one possible value; others are refused with the reason.
-        options: sampling of the run, as in `tacit.fit`.
 
     Raises:
         InvalidInput: a field breaks its rule.
@@ -228,59 +272,19 @@ class Arguments:
     optimizer: Optimizer
     data_loader: DataLoader[Any]
     criterion: nn.Module
-    max_grad_norm: float | list[float]
-    clipping: str
-    adaptive: Adaptive
     poisson_sampling: bool
     noise_generator: torch.Generator | None
-    loss_reduction: str
     grad_sample_mode: str
-    fixed: Mapping[str, bool]
-    options: PlanOptions
 
     def __post_init__(self) -> None:
         if self.grad_sample_mode in ("ghost_fsdp", "ghost_tp", "no_op"):
             hint = "Training in several processes is not here yet, and no_op leaves the gradients to others."
             raise check.fail("grad_sample_mode", "one of " + ", ".join(MODES), self.grad_sample_mode, hint)
         check.choice("grad_sample_mode", self.grad_sample_mode, MODES)
-        check.choice("loss_reduction", self.loss_reduction, ("mean", "sum"))
-        check.choice("clipping", self.clipping, CLIPPING)
-        for name, value in self.fixed.items():
-            required, hint = FIXED[name]
-            if bool(value) is not required:
-                raise check.fail(name, str(required), not required, hint)
 
-    def clip(self) -> Clip:
-        """The clip of `clipping` and `max_grad_norm`; for adaptive clipping a flat clip with the first bound."""
-        if self.clipping == "per_layer":
-            return self._per_layer()
-        if isinstance(self.max_grad_norm, list | tuple):
-            hint = 'Use clipping="per_layer" for one bound for each parameter.'
-            raise check.fail("max_grad_norm", f"one number for {self.clipping} clipping", self.max_grad_norm, hint)
-        return FlatClip(self.max_grad_norm)
-
-    def with_adaptive_clipping(self, plan: Plan) -> Plan:
-        """`plan` with adaptive clipping, if `clipping` is "adaptive", at the same privacy cost per step."""
-        if self.clipping != "adaptive":
-            return plan
-        clip, noise_multiplier = self.adaptive.split(plan.clip_norm, plan.noise_at(0))
-        return replace(plan, clip=clip, noise_multiplier=noise_multiplier)
-
-    def _per_layer(self) -> Clip:
-        """One bound for each parameter in the order of the optimizer, or one number for all layers together."""
-        if not isinstance(self.max_grad_norm, list | tuple):
-            return PerLayerClip(self.max_grad_norm)
-        names = {id(parameter): name for name, parameter in self.module.named_parameters()}
-        held = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
-        if len(held) != len(self.max_grad_norm):
-            rule = f"a list of {len(held)}, one bound for each parameter"
-            raise check.fail("max_grad_norm", rule, self.max_grad_norm)
-        pairs = zip(held, self.max_grad_norm, strict=True)
-        return GroupClip([(escape(names[id(parameter)]), bound) for parameter, bound in pairs])
-
-    def sampling(self) -> Sampling:
-        """The sampling that is named, or shuffled batches with a warning about their privacy cost."""
-        drawn = with_units(self.options, self.data_loader).sampling
+    def sampling(self, options: PlanOptions) -> Sampling:
+        """The sampling of `options`, or shuffled batches with a warning about their privacy cost."""
+        drawn = with_units(options, self.data_loader).sampling
         if self.poisson_sampling:
             return sampling_of(drawn)
         if drawn != "poisson":

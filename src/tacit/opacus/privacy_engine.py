@@ -17,7 +17,7 @@ from tacit.accounting import Ledger
 from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.mechanisms import from_spec
 from tacit.opacus import schedulers
-from tacit.opacus.arguments import Adaptive, Arguments, OpacusAccountant, PerExampleMean, proven_accountant
+from tacit.opacus.arguments import Adaptive, Arguments, Clipping, OpacusAccountant, PerExampleMean, check_fixed
 from tacit.opacus.module_validator import ModuleValidator
 from tacit.opacus.schedulers import Scheduler
 from tacit.tradeoff import Epsilon
@@ -120,20 +120,10 @@ class PrivacyEngine:
             TrainingMisuse: as `tacit.make_private`.
         """
         adaptive, options = _split(options, named)
+        check_fixed(batch_first=batch_first, wrap_model=wrap_model, rand_on_empty=rand_on_empty)
+        clip = Clipping(clipping, max_grad_norm, adaptive)
         arguments = Arguments(
-            module,
-            optimizer,
-            data_loader,
-            criterion,
-            max_grad_norm,
-            clipping,
-            adaptive,
-            poisson_sampling,
-            noise_generator,
-            loss_reduction,
-            grad_sample_mode,
-            {"batch_first": batch_first, "wrap_model": wrap_model, "rand_on_empty": rand_on_empty},
-            options,
+            module, optimizer, data_loader, criterion, poisson_sampling, noise_generator, grad_sample_mode
         )
         if options.epochs is not None:
             check.count("epochs", options.epochs)
@@ -142,7 +132,7 @@ class PrivacyEngine:
                 "noise_multiplier=0 trains without privacy; the ledger says so.", PrivacyWarning, stacklevel=2
             )
             options = replace(options, unsafe_no_noise=True)
-        return self._private(arguments, replace(options, noise_multiplier=noise_multiplier))
+        return self._private(arguments, clip, loss_reduction, replace(options, noise_multiplier=noise_multiplier))
 
     def make_private_with_epsilon(
         self,
@@ -196,24 +186,14 @@ class PrivacyEngine:
             TrainingMisuse: as `tacit.make_private`.
         """
         adaptive, options = _split(options, named)
+        check_fixed(batch_first=batch_first, wrap_model=wrap_model)
+        clip = Clipping(clipping, max_grad_norm, adaptive)
         arguments = Arguments(
-            module,
-            optimizer,
-            data_loader,
-            criterion,
-            max_grad_norm,
-            clipping,
-            adaptive,
-            poisson_sampling,
-            noise_generator,
-            loss_reduction,
-            grad_sample_mode,
-            {"batch_first": batch_first, "wrap_model": wrap_model},
-            options,
+            module, optimizer, data_loader, criterion, poisson_sampling, noise_generator, grad_sample_mode
         )
         options.refuse(("epochs", "delta"), where="options", hint="Give the arguments epochs and target_delta.")
-        target = Epsilon(target_epsilon, target_delta)
-        return self._private(arguments, replace(options, epochs=check.count("epochs", epochs), target=target))
+        options = replace(options, epochs=check.count("epochs", epochs), target=Epsilon(target_epsilon, target_delta))
+        return self._private(arguments, clip, loss_reduction, options)
 
     def get_epsilon(self, delta: float) -> float:
         """Smallest epsilon at `delta` of the whole ledger; an `Answer` that includes its standing."""
@@ -339,26 +319,26 @@ class PrivacyEngine:
         self.ledger.assume(_COMPLETE)
         self._saved_steps = self.ledger.counted
 
-    def _private(self, arguments: Arguments, options: PlanOptions) -> Parts:
+    def _private(self, arguments: Arguments, clipping: Clipping, reduction: str, options: PlanOptions) -> Parts:
+        check.choice("loss_reduction", reduction, ("mean", "sum"))
         module, optimizer, loader = arguments.module, arguments.optimizer, arguments.data_loader
         records = validate_parts(module, optimizer, loader)
         self._size = records if options.public_size is None else check.count("public_size", options.public_size)
         sample_rate = resolve_sample_rate(self._size, None, loader.batch_size)
-        sampling, epochs = arguments.sampling(), options.epochs
+        sampling, epochs = arguments.sampling(options), options.epochs
         options = replace(
             options,
-            clipping=arguments.clip(),
+            clipping=clipping.clip(module, optimizer),
             sampling=sampling,
-            accountant=self.accountant.native if options.target is None else proven_accountant(self.accountant),
+            accountant=self.accountant.native if options.target is None else self.accountant.proven(),
             sample_rate=sample_rate,
             steps=int(epochs or 1) * batches_in_a_pass(sampling, records, sample_rate),
             epochs=None,
         )
-        plan = arguments.with_adaptive_clipping(resolve_plan(options, records, self.ledger))
+        plan = clipping.adapted(resolve_plan(options, records, self.ledger))
         run = start_run(options, plan, self.ledger, arguments.stream(self.secure_mode))
         if epochs is None:
             self.ledger.facts.declare("steps", OWN_LENGTH)
-        reduction = arguments.loss_reduction
         session = BatchSession(run, reduction, divided=reduction == "mean")
         size = options.max_physical_batch_size
         model, private_optimizer, private_loader, _ = wrap(module, optimizer, loader, session, size, strict=False)

@@ -33,7 +33,7 @@ class Scheduler(ABC):
         base: the attribute's value at first.
     """
 
-    attribute: ClassVar[str]
+    attribute: ClassVar[str] = "noise_multiplier"
 
     def __init__(self, optimizer: PrivateOptimizer, *, last_epoch: int = -1):
         if not isinstance(optimizer, PrivateOptimizer):
@@ -103,19 +103,13 @@ class _Lambda(Scheduler):
 class ExponentialNoise(_Exponential):
     """Exponential decay:  noise_multiplier *= gamma, every epoch."""
 
-    attribute = "noise_multiplier"
-
 
 class StepNoise(_Step):
     """Step decay:  noise_multiplier *= gamma, every `step_size` epochs."""
 
-    attribute = "noise_multiplier"
-
 
 class LambdaNoise(_Lambda):
     """Any function of the epoch:  noise_multiplier = its first value * noise_lambda(epoch)."""
-
-    attribute = "noise_multiplier"
 
     def __init__(self, optimizer: PrivateOptimizer, *, noise_lambda: Callable[[int], float], last_epoch: int = -1):
         super().__init__(optimizer, noise_lambda, last_epoch)
