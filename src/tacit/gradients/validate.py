@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,11 +55,11 @@ def problems(model: nn.Module) -> list[Problem]:
         >>> [problem.layer for problem in problems(nn.Embedding(5, 2, max_norm=1.0))]
         ['Embedding']
     """
-    found = []
-    for path, layer in model.named_modules():
-        for reason, fix in _problems_of(layer):
-            found.append(Problem(path, type(layer).__name__, reason, fix))
-    return found
+    return [
+        Problem(path, type(layer).__name__, reason, fix)
+        for path, layer in model.named_modules()
+        for reason, fix in _problems_of(layer)
+    ]
 
 
 def examine(model: nn.Module) -> None:
@@ -97,45 +97,22 @@ def _spectral_norm(layer: nn.Module) -> tuple[str, bool] | None:
 
 def _problems_of(layer: nn.Module) -> Iterator[tuple[str, str]]:
     """Reason and fix of everything that is wrong with one layer."""
-    for kind, check in _CHECKS:
-        if isinstance(layer, kind):
-            yield from check(layer)
+    if isinstance(layer, _InstanceNorm) and getattr(layer, "track_running_stats", False):
+        yield "keeps statistics of the data", "Set track_running_stats=False."
+    if isinstance(layer, _BatchNorm):
+        channels = layer.num_features
+        new = f"Replace it by nn.GroupNorm({_group_count(layer, channels)}, {channels})." if channels else ""
+        yield "mixes the examples of a batch", new or "Use nn.GroupNorm."
+    if _empty(layer):
+        yield "has no parameters yet", "Run the model once before making it private."
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+        yield "rescales the rows that a batch looks up, without noise (max_norm)", "Set max_norm=None."
     if _spectral_norm(layer) is not None:
         yield "updates vectors in every forward pass (spectral_norm)", "Remove it, or use weight_norm."
     for name, value in layer.named_parameters(recurse=False):
         if value.is_complex():
             remedy = f"Keep torch.view_as_real({name}) as the parameter, and use torch.view_as_complex of it."
             yield f"has a complex parameter, {name!r}, whose gradients are not clipped", remedy
-
-
-def _batch_norm(layer: nn.Module) -> Iterator[tuple[str, str]]:
-    assert isinstance(layer, _BatchNorm)
-    channels = layer.num_features
-    new = f"nn.GroupNorm({_group_count(layer, channels)}, {channels})" if channels else ""
-    yield "mixes the examples of a batch", f"Replace it by {new}." if channels else "Use nn.GroupNorm."
-
-
-def _instance_norm(layer: nn.Module) -> Iterator[tuple[str, str]]:
-    if getattr(layer, "track_running_stats", False):
-        yield "keeps statistics of the data", "Set track_running_stats=False."
-
-
-def _lazy(layer: nn.Module) -> Iterator[tuple[str, str]]:
-    if _empty(layer):
-        yield "has no parameters yet", "Run the model once before making it private."
-
-
-def _max_norm(layer: nn.Module) -> Iterator[tuple[str, str]]:
-    if getattr(layer, "max_norm", None) is not None:
-        yield "rescales the rows that a batch looks up, without noise (max_norm)", "Set max_norm=None."
-
-
-_CHECKS: tuple[tuple[type | tuple[type, ...], Callable[[nn.Module], Iterator[tuple[str, str]]]], ...] = (
-    (_InstanceNorm, _instance_norm),
-    (_BatchNorm, _batch_norm),
-    (LazyModuleMixin, _lazy),
-    ((nn.Embedding, nn.EmbeddingBag), _max_norm),
-)
 
 
 class Fixed(NamedTuple):
@@ -195,11 +172,14 @@ def _repair(model: nn.Module, problem: Problem) -> tuple[nn.Module, str]:
         layer.max_norm = None
         return model, f"{name}.max_norm = None"
     if isinstance(layer, _InstanceNorm):
-        new: nn.Module = _without_statistics(layer)
+        new: nn.Module = copy.copy(layer)
+        new._buffers, new.track_running_stats = dict.fromkeys(layer._buffers), False
         text = f"{type(layer).__name__}({layer.num_features}, affine={layer.affine})"
     elif isinstance(layer, _BatchNorm) and layer.num_features:
-        new = _group_norm(layer)
-        text = f"GroupNorm({_group_count(layer, layer.num_features)}, {layer.num_features}, eps={layer.eps:g})"
+        sizes = _group_count(layer, layer.num_features), layer.num_features
+        new = nn.GroupNorm(*sizes, eps=layer.eps, affine=layer.affine).train(layer.training)
+        new.weight, new.bias = layer.weight, layer.bias
+        text = f"GroupNorm({sizes[0]}, {sizes[1]}, eps={layer.eps:g})"
     else:
         raise UnsupportedModel(str(problem))
     return _replaced(model, layer, new), f"{name} = nn.{text}"
@@ -209,20 +189,6 @@ def _code(path: str) -> str:
     """The layer at `path` as Python code writes it."""
     parts = path.split(".") if path else []
     return "model" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts)
-
-
-def _group_norm(layer: _BatchNorm) -> nn.GroupNorm:
-    channels = layer.num_features
-    new = nn.GroupNorm(_group_count(layer, channels), channels, eps=layer.eps, affine=layer.affine)
-    new.weight, new.bias = layer.weight, layer.bias
-    return new.train(layer.training)
-
-
-def _without_statistics(layer: _InstanceNorm) -> _InstanceNorm:
-    new = copy.copy(layer)
-    new._buffers = dict.fromkeys(layer._buffers)
-    new.track_running_stats = False
-    return new
 
 
 def _replaced(model: nn.Module, old: nn.Module, new: nn.Module) -> nn.Module:
