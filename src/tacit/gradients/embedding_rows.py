@@ -7,8 +7,6 @@ one product of a sparse and a dense matrix makes the weighted sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from scipy.sparse import csr_array
@@ -23,33 +21,50 @@ from tacit.gradients.rounding import Blocks, raised, second_level, square_sums
 WHOLE_TABLE = 2**20
 
 
-@dataclass(frozen=True)
-class Pooled:
-    """Records whose positions all get one gradient, or none: which ones, their gradients, where they have one.
+class PooledRows:
+    """Gradients of records whose positions all get one gradient, or none: row v gets `counts[i, v]` times `rows[i]`.
 
-    Attributes:
-        records: shape (B,).
+    Args:
+        records: which records of the batch these are, shape (B,).
         rows: one gradient for each of these records, shape (records, d).
         kept: the positions that have it, shape (records, T).
+        index: (B, T) integers, of all records of the batch.
+        words: rows of the table, V.
+
+    Attributes:
+        all: whether these are all records of the batch.
     """
 
-    records: Tensor
-    rows: Tensor
-    kept: Tensor
+    def __init__(self, records: Tensor, rows: Tensor, kept: Tensor, index: Tensor, words: int):
+        self.records, self.rows = records, rows.double()
+        self.all = len(self.rows) == len(index)
+        places = np.where(kept.numpy(), index[records].numpy(), words)
+        places.sort(axis=1)
+        first = np.ones(places.shape, dtype=bool)
+        np.not_equal(places[:, 1:], places[:, :-1], out=first[:, 1:])
+        starts = np.flatnonzero(first)
+        counts = np.diff(starts, append=places.size)
+        looked_up = places.flat[starts]
+        real = looked_up < words
+        bounds = np.searchsorted(starts[real], np.arange(len(places) + 1) * places.shape[1])
+        self.counts = csr_array((counts[real].astype(np.float64), looked_up[real], bounds), shape=(len(places), words))
 
     @classmethod
-    def of(cls, gradient: Tensor) -> Pooled | None:
+    def of(cls, gradient: Tensor, index: Tensor, words: int) -> PooledRows | None:
         """The pooled records of a batch; None if there are none.
 
         The answer for a record follows from that record alone, so that its norm is the same in every batch.
 
         Args:
             gradient: (B, T, d), T >= 2.
+            index: (B, T) integers.
+            words: rows of the table.
 
         Example:
-            >>> found = Pooled.of(torch.tensor([[[1.0], [1.0]], [[0.0], [2.0]], [[1.0], [2.0]]]))
-            >>> found.records.tolist(), found.rows.tolist(), found.kept.tolist()
-            ([True, True, False], [[1.0], [2.0]], [[True, True], [False, True]])
+            >>> gradient = torch.tensor([[[1.0], [1.0]], [[0.0], [2.0]], [[1.0], [2.0]]])
+            >>> found = PooledRows.of(gradient, torch.tensor([[1, 1], [0, 2], [0, 2]]), 3)
+            >>> found.records.tolist(), found.rows.tolist(), found.counts.toarray().tolist()
+            ([True, True, False], [[1.0], [2.0]], [[0.0, 2.0, 0.0], [0.0, 0.0, 1.0]])
         """
         first, second = gradient[:, 0], gradient[:, 1]
         records = (first == second).all(1) | (first == 0).all(1) | (second == 0).all(1)
@@ -64,35 +79,8 @@ class Pooled:
             kept[others] = (padded != 0).any(2)
             rows[others] = padded[torch.arange(len(others)), kept[others].byte().argmax(1)]
             same[others] = ((padded == rows[others].unsqueeze(1)).all(2) | ~kept[others]).all(1)
-        return cls(records.index_put((records.nonzero().flatten(),), same), rows[same], kept[same])
-
-
-class PooledRows:
-    """Gradients of pooled records: row v of the table gets `counts[i, v]` times `rows[i]`.
-
-    Args:
-        found: with records.
-        index: (B, T) integers, of all records of the batch.
-        words: rows of the table, V.
-
-    Attributes:
-        records: which records of the batch these are, shape (B,).
-        all: whether all of them are.
-    """
-
-    def __init__(self, found: Pooled, index: Tensor, words: int):
-        self.records, self.rows = found.records, found.rows.double()
-        self.all = len(self.rows) == len(index)
-        places = np.where(found.kept.numpy(), index[found.records].numpy(), words)
-        places.sort(axis=1)
-        first = np.ones(places.shape, dtype=bool)
-        np.not_equal(places[:, 1:], places[:, :-1], out=first[:, 1:])
-        starts = np.flatnonzero(first)
-        counts = np.diff(starts, append=places.size)
-        looked_up = places.flat[starts]
-        kept = looked_up < words
-        bounds = np.searchsorted(starts[kept], np.arange(len(places) + 1) * places.shape[1])
-        self.counts = csr_array((counts[kept].astype(np.float64), looked_up[kept], bounds), shape=(len(places), words))
+        records = records.index_put((records.nonzero().flatten(),), same)
+        return cls(records, rows[same], kept[same], index, words)
 
     def squared_norms(self) -> Tensor:
         """|g|^2 times the sum of the squared counts, in double precision."""
@@ -134,13 +122,9 @@ class EmbeddingRows(PerSampleGradients):
     def _pooled_rows(self) -> PooledRows | None:
         """The gradients of the records whose positions all get one; None without any, while recording, or on a GPU."""
         if not self._examined and not recording() and self.gradient.device.type == "cpu" and self.index.shape[1] > 1:
-            found = Pooled.of(self.gradient)
-            self._pooled = None if found is None else PooledRows(found, self.index, self.shape[0])
+            self._pooled = PooledRows.of(self.gradient, self.index, self.shape[0])
         self._examined = True
         return self._pooled
-
-    def _chosen(self, records: Tensor | slice) -> EmbeddingRows:
-        return EmbeddingRows(self.name, self.index[records], self.gradient[records], self.shape)
 
     def squared_norms(self) -> Tensor:
         """Gradients at equal indices of one record are summed before they are squared."""
@@ -155,7 +139,7 @@ class EmbeddingRows(PerSampleGradients):
             return squares
         every = squares.new_empty(len(self.index))
         every[found.records] = squares
-        every[~found.records] = self._chosen(~found.records)._norms_by_position()
+        every[~found.records] = self.select(~found.records)._norms_by_position()
         return every
 
     def _norms_by_position(self) -> Tensor:
@@ -204,7 +188,7 @@ class EmbeddingRows(PerSampleGradients):
         weighted = self.gradient.to(gradient_sum.dtype) * factors.to(gradient_sum.dtype).view(-1, 1, 1)
         gradient_sum.view(self.shape).index_add_(0, self.index.flatten(), weighted.reshape(-1, self.shape[1]))
 
-    def select(self, index: slice) -> EmbeddingRows:
+    def select(self, index: slice | Tensor) -> EmbeddingRows:
         """The gradients in `index`."""
         return EmbeddingRows(self.name, self.index[index], self.gradient[index], self.shape)
 
@@ -213,7 +197,7 @@ class EmbeddingRows(PerSampleGradients):
         found = self._pooled_rows()
         if found is None or not found.all:
             rest = slice(None) if found is None else ~found.records
-            self._chosen(rest)._add_by_position(gradient_sum, factors[rest], blocks)
+            self.select(rest)._add_by_position(gradient_sum, factors[rest], blocks)
         if found is not None:
             found.add_weighted(gradient_sum.view(self.shape), factors[found.records])
 
