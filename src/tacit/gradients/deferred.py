@@ -132,7 +132,10 @@ class DeferredSum(ClippedSum):
         """
         form = self.form(inputs)
         with torch.random.fork_rng(_devices(inputs)), torch.no_grad():
-            return form, _emptied(self._on_constants(self.model, inputs)[1])
+            returned = self._on_constants(self.model, inputs)[1]
+        return form, with_leaves(
+            returned, lambda _, leaf: leaf[:0] if isinstance(leaf, Tensor) and leaf.dim() else leaf
+        )
 
     def _on_constants(self, module: torch.nn.Module, inputs: Inputs) -> tuple[Inputs, Any]:
         """Records of zeros, or of ones where the model takes no zeros, and what `module` returns for them."""
@@ -225,7 +228,8 @@ class DeferredSum(ClippedSum):
         if roots and chunk.outputs.requires_grad:
             scaled = (cotangents * loss_scale).to(chunk.outputs.dtype) if loss_scale != 1 else cotangents
             gradients = torch.autograd.grad(chunk.outputs, roots, scaled, allow_unused=True)
-            gradients = gradients if loss_scale == 1 else [_unscaled(each, loss_scale) for each in gradients]
+            if loss_scale != 1:
+                gradients = [each if each is None else each.to(wide(each.dtype)) / loss_scale for each in gradients]
         losses = cotangents.new_zeros(len(cotangents))
         try:
             found = gradients_of_uses(chunk.capture, gradients, self.trainable, losses, Trace(), batch.privacy_units)
@@ -236,15 +240,6 @@ class DeferredSum(ClippedSum):
 
 UNTOUCHED = "stay as they are until backward; got some that were written into. Work on copies."
 """What inputs and activations must do."""
-
-
-def _unscaled(gradient: Tensor | None, loss_scale: float) -> Tensor | None:
-    return None if gradient is None else gradient.to(wide(gradient.dtype)) / loss_scale
-
-
-def _emptied(returned: Any) -> Any:
-    """What a model returned, with no rows."""
-    return with_leaves(returned, lambda _, leaf: leaf[:0] if isinstance(leaf, Tensor) and leaf.dim() else leaf)
 
 
 def _devices(inputs: Inputs) -> list[torch.device]:

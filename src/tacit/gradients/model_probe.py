@@ -354,8 +354,22 @@ def _typed(
     backward: bool = True,
 ) -> tuple[RecordCheck, RecordMode | None]:
     """One typed pass, and the mode that typed it; None where it was not typed to its end."""
+    inputs, targets, loss = given
+    draws, of_model = draws_of_python(), frozenset[str]()
     try:
-        mode, of_model, branches = _pass(model, given, known, earlier, backward)
+        fresh = map_tensors(lambda value: value.detach().clone(), inputs)
+        labels = None if targets is None else targets.detach().clone()
+        mode = _mode(model, tensors(fresh) if labels is None else [*tensors(fresh), labels], known, earlier)
+        with observed(mode), torch.enable_grad():
+            outputs: Any = outputs_of(model, fresh)
+            # Lines at which the model met unknown tensors; what follows are those of the loss.
+            of_model = frozenset(mode.foreign)
+            if loss is not None and labels is not None:
+                outputs = losses_of(loss, outputs, labels)
+            # Without the loss, a mean among the outputs may be there as long as no loss uses it.
+            found = check_outputs(mode, outputs, unused=loss is None)
+            if backward:
+                check_gradients(mode, found)
     except NoRecordRule as error:
         return RecordCheck(0, (("model_rows", f"{error} Or declare it: facts.declare('model_rows', 'why')"),)), None
     except MixesRecords:
@@ -365,22 +379,13 @@ def _typed(
         says = f"the operations of a pass could not be typed ({type(error).__name__}); or declare it:"
         return RecordCheck(0, (("model_rows", f"{says} facts.declare('model_rows', 'why')"),)), None
     doubts, numbers = tuple(_doubts(mode, of_model)), numbers_in(mode.program)
+    branches = mode.branches or draws != draws_of_python()
     return RecordCheck(len(mode.operations), doubts, branches, mode.public_reads, numbers=numbers), mode
 
 
-def _pass(
-    model: nn.Module,
-    given: tuple[Inputs, Tensor | None, Loss | None],
-    known: Known,
-    earlier: RecordMode | None,
-    backward: bool,
-) -> tuple[RecordMode, frozenset[str], bool]:
-    """The mode after a typed pass, the lines at which the model met unknown tensors, and whether draws chose a way."""
-    inputs, targets, loss = given
-    fresh = map_tensors(lambda value: value.detach().clone(), inputs)
-    labels = None if targets is None else targets.detach().clone()
-    values = tensors(fresh) if labels is None else [*tensors(fresh), labels]
-    mode, draws = RecordMode(len(values[0]), earlier=earlier), draws_of_python()
+def _mode(model: nn.Module, records: list[Tensor], known: Known, earlier: RecordMode | None) -> RecordMode:
+    """A mode that knows the origins of records and of public tensors."""
+    mode = RecordMode(len(records[0]), earlier=earlier)
     for value in known.public:
         mode.public(value)
     mode.alive = known.alive
@@ -389,18 +394,9 @@ def _pass(
             mode.public(value)
         elif isinstance(value, Tensor):
             mode.attributes.add(value.untyped_storage()._cdata)
-    for value in values:
+    for value in records:
         mode.records(value, Records(0))
-    with observed(mode), torch.enable_grad():
-        outputs: Any = outputs_of(model, fresh)
-        of_model = frozenset(mode.foreign)
-        if loss is not None and labels is not None:
-            outputs = losses_of(loss, outputs, labels)
-        # Without the loss, a mean among the outputs may be there as long as no loss uses it.
-        found = check_outputs(mode, outputs, unused=loss is None)
-        if backward:
-            check_gradients(mode, found)
-    return mode, of_model, mode.branches or draws != draws_of_python()
+    return mode
 
 
 def _with_state(found: RecordCheck, mode: RecordMode, before: State, after: State) -> RecordCheck:

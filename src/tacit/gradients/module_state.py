@@ -95,23 +95,19 @@ def _entries(value: Any) -> list[tuple[Any, Any]] | None:
 
 
 def _rebuilt(value: Any, items: dict[Any, Any]) -> Any:
-    if isinstance(value, Mapping):
-        if type(value) is dict:
-            return items
-        if not isinstance(value, MutableMapping):
-            return type(value)(items)  # type: ignore[call-arg]
-        # A copy keeps what a mapping of a class of its own holds besides its items.
-        made = copy.copy(value)
-        for key, item in items.items():
-            made[key] = item
-        return made
+    if type(value) is dict:
+        return items
     if isinstance(value, list | tuple):
-        if hasattr(value, "_fields"):
-            return type(value)(*items.values())
-        return type(value)(items.values())
+        return type(value)(*items.values()) if hasattr(value, "_fields") else type(value)(items.values())
+    if isinstance(value, Mapping) and not isinstance(value, MutableMapping):
+        return type(value)(items)  # type: ignore[call-arg]
+    # A copy keeps what a mapping of a class of its own holds besides its items.
     made = copy.copy(value)
-    for name, item in items.items():
-        object.__setattr__(made, name, item)
+    for key, item in items.items():
+        if isinstance(value, Mapping):
+            made[key] = item
+        else:
+            object.__setattr__(made, key, item)
     return made
 
 
@@ -155,10 +151,8 @@ def module_state(module: nn.Module) -> State:
 
 
 def _leaves(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Tensor):
-        yield name, value.detach()
-    elif isinstance(value, _LEAVES):
-        yield name, value
+    if isinstance(value, _LEAVES):
+        yield name, value.detach() if isinstance(value, Tensor) else value
     elif isinstance(value, torch.Generator):
         yield name, value.get_state()
     elif isinstance(value, np.random.Generator):
@@ -204,18 +198,14 @@ def changed_names(before: State, after: State) -> list[str]:
 def same(left: Any, right: Any) -> bool:
     """Whether two values are equal bit by bit; NaN equals NaN."""
     if isinstance(left, Tensor) and isinstance(right, Tensor):
-        return _same_tensors(left, right)
+        if left.shape != right.shape or left.dtype != right.dtype or left.device != right.device:
+            return False
+        return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return left.shape == right.shape and left.dtype == right.dtype and left.tobytes() == right.tobytes()
     if type(left) is not type(right):
         return False
     return left == right or (isinstance(left, float) and left != left and right != right)
-
-
-def _same_tensors(left: Tensor, right: Tensor) -> bool:
-    if left.shape != right.shape or left.dtype != right.dtype or left.device != right.device:
-        return False
-    return torch.equal(left, right) or bool(((left == right) | ((left != left) & (right != right))).all())
 
 
 def call_with(module: nn.Module, values: Mapping[str, Tensor], positional: Any, named: Mapping[str, Any]) -> Any:
@@ -237,15 +227,13 @@ def call_with(module: nn.Module, values: Mapping[str, Tensor], positional: Any, 
         >>> isinstance(layer.weight, nn.Parameter)
         True
     """
-    tables: list[dict[str, Any]] = [
-        table for inner in module.modules() for table in (inner._parameters, inner._buffers)
-    ]
-    before = [dict(table) for table in tables]
+    tables = [table for inner in module.modules() for table in (inner._parameters, inner._buffers)]
+    before = [(table, dict(table)) for table in tables]
     try:
         return functional_call(module, dict(values), positional, dict(named))
     finally:
-        for table, own in zip(tables, before, strict=True):
-            table.update(own)
+        for table, own in before:
+            table.update(own)  # type: ignore[arg-type]
 
 
 def _reduced(generator: torch.Generator) -> tuple[Any, tuple[torch.device, Tensor]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -81,27 +80,6 @@ def first_batch_check(clipped: ClippedSum, loss: Loss, inputs: Inputs, targets: 
         )
 
 
-def _distance(
-    found: Tensor, expected: Tensor, scale: float, own: Callable[[], Tensor | None]
-) -> tuple[Tensor | None, float]:
-    """Distance of `found` in units of `scale` without what rounding explains, and the sum of `own` where it was needed.
-
-    Args:
-        found: the sum.
-        expected: the sum in double precision.
-        scale: the longest there can be.
-        own: the sum by separate passes in the model's precision; None where it cannot be had.
-    """
-    distance = float((found.double() - expected).norm())
-    if distance <= TOLERANCE * scale:
-        return expected, 0.0
-    alone = own()
-    if alone is None:
-        return None, math.nan
-    rounding = min(4 * float((alone - expected).norm()), 0.1 * scale)
-    return alone, min(max(distance - rounding, 0.0), float((found.double() - alone).norm())) / scale
-
-
 def difference_of_sum(
     clipped: ClippedSum,
     batch: PhysicalBatch,
@@ -146,30 +124,29 @@ def difference_of_sum(
         return None if gradients is None else _clipped(gradients, clip, torch.finfo(total.dtype).eps)
 
     with torch.random.fork_rng([total.device] if total.is_cuda else []):
-        found = reference(wider=True)
-        found = reference(wider=False) if found is None and few else found
+        found = reference(wider=True) or (reference(wider=False) if few else None)
         if found is None:
             return None
         expected, contributions, units = found
         _check_sensitivity(clip, contributions, expected, units)
         scale = max(float(contributions.sum()), 1e-6 * clip.sensitivity)
-        distance = float((total.double() - expected).norm())
-        if distance > _NARROW * float(expected.norm()) and _is_narrow(total):
-            own = reference(wider=False)
-            # A model that computes so itself has the same sums record by record.
-            if own is not None and float((total.double() - own[0]).norm()) > _NARROW * float(expected.norm()):
-                return math.inf
-
-        def separately() -> Tensor | None:
-            own = reference(wider=False)
-            return None if own is None else own[0]
-
-        # What rounding makes of separate passes themselves, on badly conditioned records.
-        own, relative = _distance(total, expected, scale, separately)
+        distance, narrow = float((total.double() - expected).norm()), _NARROW * float(expected.norm())
+        looks_narrow = distance > narrow and _is_narrow(total)
+        if distance <= TOLERANCE * scale and not looks_narrow:
+            return 0.0
+        own = reference(wider=False)
+    apart = math.nan if own is None else float((total.double() - own[0]).norm())
+    # A model that computes in half precision itself has the same sums record by record.
+    if looks_narrow and apart > narrow:
+        return math.inf
+    if distance <= TOLERANCE * scale:
+        return 0.0
     if own is None:
         # A record overflows in the model's precision: its contribution is left out, which double precision would not.
-        return None if bool(total.isfinite().all()) else float("nan")
-    return relative
+        return None if bool(total.isfinite().all()) else math.nan
+    # What rounding makes of separate passes themselves, on badly conditioned records.
+    rounding = min(4 * float((own[0] - expected).norm()), 0.1 * scale)
+    return min(max(distance - rounding, 0.0), apart) / scale
 
 
 def _is_narrow(total: Tensor) -> bool:

@@ -108,7 +108,7 @@ class PrivateTrainer(transformers.Trainer):
         options = with_units(self._privacy["options"], self._records)
         sampling, records = sampling_of(options.sampling), records_of(self._records)
         rate = options.sample_rate or min(1.0, size / (options.public_size or sampling.units(records)))
-        return _Steps(batches_in_a_pass(sampling, records, rate))
+        return [{} for _ in range(batches_in_a_pass(sampling, records, rate))]
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: str | None) -> Any:
         self._planned = max_steps
@@ -232,19 +232,6 @@ class PrivacyCallback(transformers.TrainerCallback):
             bar = getattr(callback, "training_bar", None)
             if bar is not None and logs and REPORTED in logs:
                 bar.set_postfix({REPORTED: f"{logs[REPORTED]:.3g}"})
-
-
-class _Steps:
-    """As many empty entries as a pass has steps; the trainer only counts them."""
-
-    def __init__(self, steps: int):
-        self._steps = steps
-
-    def __len__(self) -> int:
-        return self._steps
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return ({} for _ in range(self._steps))
 
 
 def _loss_of(model: Any) -> Loss:
