@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +20,12 @@ from torch.overrides import TorchFunctionMode
 from tacit.gradients.derived import DETACHING, Derived, derive
 from tacit.gradients.flat_gradient import Buffers, wide
 from tacit.gradients.per_sample_gradients import PerSampleGradients
+from tacit.verification.calls import tensors_in
 
 Rule = Callable[..., Any]
 RULES: dict[Callable[..., Any], Rule] = {}
 FLEXIBLE: set[Callable[..., Any]] = set()
-COMPOSITES: dict[Callable[..., Any], Rule] = {}
+COMPOSITES: set[Callable[..., Any]] = set()
 
 
 class Uncovered(Exception):
@@ -39,27 +40,22 @@ class Uncovered(Exception):
         self.names = tuple(names)
 
 
-def captures(*operations: Callable[..., Any], flexible: bool = False) -> Callable[[Rule], Rule]:
+def captures(
+    *operations: Callable[..., Any], flexible: bool = False, composite: bool = False
+) -> Callable[[Rule], Rule]:
     """Register a rule for `operations`: called as rule(capture, *arguments), it returns the operation's output.
 
     A `flexible` rule is asked only where another operand has a batch axis; without one the operation makes a new
-    tensor from parameters alone, which is then followed like a parameter.
+    tensor from parameters alone, which is then followed like a parameter. A `composite` rule does its operations by
+    smaller ones, each passed to `capture.apply`.
     """
 
     def register(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(operations, rule))
         if flexible:
             FLEXIBLE.update(operations)
-        return rule
-
-    return register
-
-
-def composes(*operations: Callable[..., Any]) -> Callable[[Rule], Rule]:
-    """Register a rule that does `operations` by smaller ones, each passed to `capture.apply`."""
-
-    def register(rule: Rule) -> Rule:
-        COMPOSITES.update(dict.fromkeys(operations, rule))
+        if composite:
+            COMPOSITES.update(operations)
         return rule
 
     return register
@@ -124,7 +120,7 @@ class Capture(TorchFunctionMode):
         if not touched or self.paused or func in DETACHING or not torch.is_grad_enabled():
             return func(*args, **kwargs)
         if func in COMPOSITES:
-            return COMPOSITES[func](self, *args, **kwargs)
+            return RULES[func](self, *args, **kwargs)
         rule = RULES.get(func)
         if rule is None:
             return self._without_rule(func, args, kwargs, touched)
@@ -144,7 +140,7 @@ class Capture(TorchFunctionMode):
 
     def _without_rule(self, func: Any, args: Any, kwargs: Any, touched: list[str]) -> Any:
         result = func(*args, **kwargs)
-        if all(id(value) in self._names for value in _tensors([result]) if value.is_floating_point()):
+        if all(id(value) in self._names for value in tensors_in(result) if value.is_floating_point()):
             return result
         if not self._constant(args, kwargs):
             raise self.uncovered(f"{getattr(func, '__name__', func)} uses {{}}", touched)
@@ -175,7 +171,7 @@ class Capture(TorchFunctionMode):
         return self.recall(lambda: 0 if self._any_batch_axis((*args, *kwargs.values())) else None) is None
 
     def _any_batch_axis(self, values: Any) -> bool:
-        others = (value for value in _tensors(values) if id(value) not in self._names)
+        others = (value for value in tensors_in(values) if id(value) not in self._names)
         return any(self.batch_axis(value.shape) is not None for value in others)
 
     def uncovered(self, message: str, names: Sequence[str]) -> Uncovered:
@@ -269,12 +265,3 @@ class Capture(TorchFunctionMode):
             for use in self.uses
             for tensor, version in zip((use.root, *use.saved), use.versions, strict=True)
         )
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    """Every tensor among `values` and in the lists and tuples among them."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)

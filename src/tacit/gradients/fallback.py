@@ -28,7 +28,7 @@ from tacit.gradients.inputs import (
     without_checkpointing,
 )
 from tacit.gradients.module_state import call_with
-from tacit.gradients.per_sample_gradients import DenseGradients, PerSampleGradients
+from tacit.gradients.per_sample_gradients import DenseGradients
 from tacit.gradients.privacy_units import RECORD_UNITS, PrivacyUnits
 from tacit.gradients.rounding import square_sums
 
@@ -88,7 +88,7 @@ def _parameter_copies(capture: Capture, module: nn.Module) -> dict[str, Tensor]:
             copies[path] = parameter.detach().expand(capture.batch, *parameter.shape).requires_grad_()
             capture.operations.append((f"vmap {path}", name))
             capture.use_count[name] += 1
-            capture.root(copies[path], (), _dense(name))
+            capture.root(copies[path], (), lambda gradient, name=name: [DenseGradients(name, gradient)])
     return copies
 
 
@@ -105,10 +105,6 @@ def _with_batch_axis(capture: Capture, found: list[Tensor], run: Callable[[], An
             raise Uncovered("a module has an output without a batch axis")
         outputs.append(value.movedim(0, axis).flatten(axis, axis + 1))
     return outputs
-
-
-def _dense(name: str) -> Callable[[Tensor], list[PerSampleGradients]]:
-    return lambda gradient: [DenseGradients(name, gradient)]
 
 
 # Per-sample gradient values held at a time: 16 MB in float32.

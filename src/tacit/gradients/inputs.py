@@ -310,6 +310,11 @@ def rows(inputs: Inputs, index: slice | Tensor) -> Inputs:
     return map_tensors(lambda value: value[index], inputs)
 
 
+def both_rows(inputs: Inputs, targets: Tensor | None, index: Tensor) -> tuple[Inputs, Tensor | None]:
+    """The inputs and the targets, if there are any, of the records at the places `index`."""
+    return rows(inputs, index), None if targets is None else targets[index.to(targets.device)]
+
+
 def batch_size(inputs: Inputs, targets: Tensor) -> int:
     """Number of records; every tensor must have them along its first axis."""
     given = tensors(inputs)

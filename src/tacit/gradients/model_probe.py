@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from tacit.errors import MixesRecords, NoRecordRule, UnsupportedModel
-from tacit.gradients.inputs import Inputs, Loss, form_of, losses_of, map_tensors, outputs_of, rows, tensors
+from tacit.gradients.inputs import Inputs, Loss, both_rows, form_of, losses_of, map_tensors, outputs_of, rows, tensors
 from tacit.gradients.module_state import (
     State,
     changed_names,
@@ -143,8 +143,7 @@ class ModelProbe:
         if not len(chosen):
             return False
         self._programs.clear()
-        labels = None if targets is None else targets[chosen.to(targets.device)]
-        batch = ProbedBatch(rows(inputs, chosen), labels, loss)
+        batch = ProbedBatch(*both_rows(inputs, targets, chosen), loss)
         if self._alive is None:
             self._alive = tensors_alive()
         with restored_generators() as start, torch.enable_grad(), precise_products():
@@ -182,7 +181,7 @@ class ModelProbe:
         chosen = _finite_rows(inputs if targets is None else (*tensors(inputs), targets))[:_TYPED]
         if not len(chosen):
             return ""
-        given, labels = rows(inputs, chosen), None if targets is None else targets[chosen.to(targets.device)]
+        given, labels = both_rows(inputs, targets, chosen)
         with restored_generators() as start, precise_products():
             model, restore = (self.model, lambda: None)
             if whole or loss is None or (outputs := self._outputs(given)) is None:
@@ -190,17 +189,20 @@ class ModelProbe:
                 without_frequencies(model)
             else:
                 model, given = nn.Identity(), outputs
-            few, backward = min(len(chosen), len(tensors(given)[0])), _own_gradients()
+            few = min(len(chosen), len(tensors(given)[0]))
+            # A class of the user's that says how gradients are computed may read sizes too.
+            backward = not all(each.__module__.startswith(("torch.", "tacit.")) for each in Function.__subclasses__())
 
             def program(size: int) -> list[Step]:
                 start()
-                _, mode = _typed(model, (*_repeated(given, labels, few, size), loss), self.known, backward=backward)
+                repeated = both_rows(given, labels, torch.arange(size) % few)
+                _, mode = _typed(model, (*repeated, loss), self.known, backward=backward)
                 return [] if mode is None else mode.program
 
             try:
                 start()
                 # What a first pass makes and keeps is no part of the program.
-                _run(model, *_repeated(given, labels, few, few), loss, backward=backward)
+                _run(model, *both_rows(given, labels, torch.arange(few)), loss, backward=backward)
                 form = whole, few, form_of(given)
                 if form not in self._programs:
                     self._programs[form] = program(few)
@@ -238,9 +240,8 @@ class ModelProbe:
 
     def covers(self, inputs: Inputs, targets: Tensor, loss: Loss) -> bool:
         """Whether the last thorough probe was of such records, with this very loss."""
-        if self._refuted is None or self._refuted[0] is not loss:
-            return False
-        return self._refuted[1:] == (self.model.training, _form(inputs, targets))
+        known = self._refuted
+        return known is not None and known[0] is loss and known[1:] == (self.model.training, _form(inputs, targets))
 
     def apart(self) -> ModelProbe:
         """Another probe of the model, whose findings this one does not take on."""
@@ -255,10 +256,9 @@ class ModelProbe:
         count = len(tensors(inputs)[0])
         if not count:
             return
-        places = torch.arange(max(count, 2)) % count
-        labels = None if targets is None else targets[places.to(targets.device)]
+        given, labels = both_rows(inputs, targets, torch.arange(max(count, 2)) % count)
         with restored_generators():
-            found = check_records(self.model, rows(inputs, places), labels, loss, self.known, again=False)
+            found = check_records(self.model, given, labels, loss, self.known, again=False)
             self.typed = replace(found, doubts=tuple(dict.fromkeys((*self.typed.doubts, *found.doubts))))
 
 
@@ -278,12 +278,6 @@ def _finite_rows(inputs: Inputs) -> Tensor:
     return places if len(places) >= _LEAST or not len(places) else places.repeat(-(-_LEAST // len(places)))
 
 
-def _repeated(inputs: Inputs, targets: Tensor | None, few: int, size: int) -> tuple[Inputs, Tensor | None]:
-    """A batch of `size` records, the first `few` in turn."""
-    places = torch.arange(size) % few
-    return rows(inputs, places), None if targets is None else targets[places.to(targets.device)]
-
-
 def _run(model: nn.Module, inputs: Inputs, targets: Tensor | None, loss: Loss | None, *, backward: bool) -> None:
     """Run a pass, untyped; what it raises is for a typed one to say."""
     with suppress(Exception), torch.enable_grad():
@@ -293,11 +287,6 @@ def _run(model: nn.Module, inputs: Inputs, targets: Tensor | None, loss: Loss | 
         ends = [each for each in tensors_in(outputs) if each.requires_grad]
         if backward and ends:
             torch.autograd.grad([each.sum() for each in ends], [*model.parameters()], allow_unused=True)
-
-
-def _own_gradients() -> bool:
-    """Whether a class of the user's says how gradients are computed, which may read sizes too."""
-    return not all(each.__module__.startswith(("torch.", "tacit.")) for each in Function.__subclasses__())
 
 
 def check_records(

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tacit import check
 from tacit.errors import UnsupportedModel
-from tacit.gradients.inputs import Inputs, Loss, losses_of, map_tensors, outputs_of, rows, tensors
+from tacit.gradients.inputs import Inputs, Loss, both_rows, losses_of, map_tensors, outputs_of, rows, tensors
 from tacit.gradients.module_state import (
     State,
     changed_names,
@@ -174,8 +174,8 @@ class ProbedBatch:
 
     def select(self, index: Tensor) -> ProbedBatch:
         """The rows `index`, each as often as it is named."""
-        targets = None if self.targets is None else self.targets[index.to(self.targets.device)]
-        return replace(self, inputs=rows(self.inputs, index), targets=targets)
+        inputs, targets = both_rows(self.inputs, self.targets, index)
+        return replace(self, inputs=inputs, targets=targets)
 
     def changed(self, replaced: Tensor, *, new: bool) -> ProbedBatch:
         """The batch with other rows in place of the `replaced` ones; reals as 1 - 1.5 times another if `new`."""

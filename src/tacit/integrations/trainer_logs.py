@@ -12,7 +12,7 @@ from tacit.training.plan_options import PlanFields, options_of
 
 REPORTED = "epsilon"
 """Name of epsilon in logs."""
-_PRIVATE = ("loss", "train_loss", "grad_norm", "total_flos")
+PRIVATE = ("loss", "train_loss", "grad_norm", "total_flos")
 """Numbers that trainers compute from the records of a batch."""
 
 
@@ -26,10 +26,3 @@ def reported_delta(privacy: Mapping[str, Any]) -> float:
 def epsilon_of(ledger: Ledger, delta: float) -> float:
     """Epsilon at `delta` after the steps in `ledger`, an upper bound; 0 before the first."""
     return float(accountant("pld").rough()(ledger).epsilon(delta)) if ledger.steps else 0.0
-
-
-def private_logs(logs: dict[str, Any], ledger: Ledger, delta: float) -> None:
-    """Replace in `logs` what was computed from private records by epsilon at `delta`."""
-    for name in _PRIVATE:
-        logs.pop(name, None)
-    logs[REPORTED] = epsilon_of(ledger, delta)

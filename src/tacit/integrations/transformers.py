@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from tacit import check, losses
 from tacit.accounting import Ledger
 from tacit.errors import TrainingMisuse
-from tacit.integrations.trainer_logs import REPORTED, private_logs, reported_delta
+from tacit.integrations.trainer_logs import PRIVATE, REPORTED, epsilon_of, reported_delta
 from tacit.noise import Stream
 from tacit.sampling import sampling_of
 from tacit.training.loader import batches_in_a_pass, records_of
@@ -165,7 +165,10 @@ class PrivateTrainer(transformers.Trainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log epsilon in place of numbers of private records."""
         if self.private is not None and self.is_in_train:
-            private_logs(logs, self.private.ledger, self._delta)
+            # In place: the trainer returns the same table at the end of training.
+            for name in PRIVATE:
+                logs.pop(name, None)
+            logs[REPORTED] = epsilon_of(self.private.ledger, self._delta)
         super().log(logs, start_time)
 
     def hyperparameter_search(self, *args: Any, **named: Any) -> NoReturn:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from contextlib import nullcontext
 from typing import ClassVar
 
 from torch import nn
@@ -26,14 +26,6 @@ _INSTANCE = {nn.BatchNorm1d: nn.InstanceNorm1d, nn.BatchNorm2d: nn.InstanceNorm2
 _REPLACED = (*_INSTANCE, nn.SyncBatchNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
-def _validated(layer: nn.Module) -> list[UnsupportedModel]:
-    return [UnsupportedModel(str(problem)) for problem in problems(layer)]
-
-
-def _fixed(layer: nn.Module) -> nn.Module:
-    return fix(layer).model if problems(layer) else layer
-
-
 class ModuleValidator:
     """Checks whether a module can be trained privately, and replaces layers that mix examples.
 
@@ -43,9 +35,11 @@ class ModuleValidator:
     """
 
     VALIDATORS: ClassVar[Mapping[type[nn.Module], Callable[[nn.Module], list[UnsupportedModel]]]] = dict.fromkeys(
-        _REPLACED, _validated
+        _REPLACED, lambda layer: [UnsupportedModel(str(problem)) for problem in problems(layer)]
     )
-    FIXERS: ClassVar[Mapping[type[nn.Module], Callable[[nn.Module], nn.Module]]] = dict.fromkeys(_REPLACED, _fixed)
+    FIXERS: ClassVar[Mapping[type[nn.Module], Callable[[nn.Module], nn.Module]]] = dict.fromkeys(
+        _REPLACED, lambda layer: fix(layer).model if problems(layer) else layer
+    )
 
     @classmethod
     def validate(cls, module: nn.Module, *, strict: bool = False) -> list[UnsupportedModel]:
@@ -126,7 +120,7 @@ class DPMultiheadAttention(nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` under the name of Opacus."""
 
 
-class BatchMemoryManager:
+class BatchMemoryManager(nullcontext[PrivateLoader]):
     """Context in which the private loader yields physical batches of at most `max_physical_batch_size` records.
 
         with BatchMemoryManager(data_loader=loader, max_physical_batch_size=64, optimizer=optimizer) as batches:
@@ -155,12 +149,5 @@ class BatchMemoryManager:
             rule = "the optimizer that make_private returned together with data_loader"
             raise check.fail("optimizer", rule, type(optimizer).__name__)
         check.count("max_physical_batch_size", max_physical_batch_size)
-        self._loader = data_loader.with_physical_batches(max_physical_batch_size)
-
-    def __enter__(self) -> PrivateLoader:
-        return self._loader
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing to undo: the original loader was left as it is."""
+        # Nothing is to be undone: the original loader is left as it is.
+        super().__init__(data_loader.with_physical_batches(max_physical_batch_size))

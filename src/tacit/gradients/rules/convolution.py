@@ -65,66 +65,32 @@ Sizes = int | Sequence[int]
 _WIDE_KERNEL = 4
 
 
-@captures(F.conv1d, F.conv2d, F.conv3d)
-def convolution(
-    capture: Capture,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes | str = 0,
-    dilation: Sizes = 1,
-    groups: int = 1,
-) -> Tensor:
-    """The gradient of the weight is sum_l b_l patch_l^T over output positions l, group by group.
+def _convolution(operation: Callable[..., Tensor], *order: str, transposed: bool = False) -> Callable[..., Tensor]:
+    """The rule of a convolution whose arguments behind the weight come in this `order`.
 
-    Args:
-        capture: records what the backward pass needs.
-        input: shape (B, channels, ...).
-        weight: shape (outputs, channels / groups, ...).
-        bias: shape (outputs,).
-        stride: per axis.
-        padding: per axis, or "same" or "valid".
-        dilation: per axis.
-        groups: of channels.
+    The gradient of the weight is sum_l b_l patch_l^T over output positions l, group by group. A transposed convolution
+    exchanges the roles of input and output: sum_l a_l patch_l(b)^T over input positions l.
     """
-    layer = _Layer(capture, weight, bias, stride, padding, dilation, groups)
-    kept = layer.kept(input)
-    operation = (F.conv1d, F.conv2d, F.conv3d)[weight.dim() - 3]
-    output = operation(input, weight, bias, stride, padding, dilation, groups)
-    return capture.root(output, (kept,), lambda gradient: layer.gradients(gradient, kept, gradient))
+
+    def rule(capture: Capture, input: Tensor, weight: Tensor, *given: Any, **named: Any) -> Tensor:
+        options = dict(zip(order, given, strict=False)) | named
+        layer = _Layer(capture, weight, **options)
+        kept = layer.kept(input)
+
+        def gradients(gradient: Tensor) -> Iterator[PerSampleGradients]:
+            positions, windowed = (kept, gradient) if transposed else (gradient, kept)
+            return layer.gradients(positions, windowed, gradient)
+
+        return capture.root(operation(input, weight, **options), (kept,), gradients)
+
+    return rule
 
 
-@captures(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
-def transposed(
-    capture: Capture,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
-    dilation: Sizes = 1,
-) -> Tensor:
-    """A convolution with the roles of input and output exchanged: sum_l a_l patch_l(b)^T over input positions l.
-
-    Args:
-        capture: records what the backward pass needs.
-        input: shape (B, channels, ...).
-        weight: shape (channels, outputs / groups, ...).
-        bias: shape (outputs,).
-        stride: per axis.
-        padding: per axis.
-        output_padding: per axis.
-        groups: of channels.
-        dilation: per axis.
-    """
-    layer = _Layer(capture, weight, bias, stride, padding, dilation, groups)
-    kept = layer.kept(input)
-    operation = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[weight.dim() - 3]
-    output = operation(input, weight, bias, stride, padding, output_padding, groups, dilation)
-    return capture.root(output, (kept,), lambda gradient: layer.gradients(kept, gradient, gradient))
+for _operation in (F.conv1d, F.conv2d, F.conv3d):
+    captures(_operation)(_convolution(_operation, "bias", "stride", "padding", "dilation", "groups"))
+for _operation in (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d):
+    _order = "bias", "stride", "padding", "output_padding", "groups", "dilation"
+    captures(_operation)(_convolution(_operation, *_order, transposed=True))
 
 
 @dataclass(frozen=True)
@@ -133,11 +99,12 @@ class _Layer:
 
     capture: Capture
     weight: Tensor
-    bias: Tensor | None
-    stride: Sizes
-    padding: Sizes | str
-    dilation: Sizes
-    groups: int
+    bias: Tensor | None = None
+    stride: Sizes = 1
+    padding: Sizes | str = 0
+    dilation: Sizes = 1
+    groups: int = 1
+    output_padding: Sizes = 0
 
     def kept(self, input: Tensor) -> Tensor:
         """The input for the backward pass; raises `Uncovered` unless its first axis is the batch."""

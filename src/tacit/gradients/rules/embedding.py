@@ -41,7 +41,9 @@ def embedding(
 
     def gradients(gradient: Tensor) -> Iterator[EmbeddingRows]:
         index = capture.by_record(kept, axis, 0)
-        rows = _unpadded(capture.by_record(gradient, axis, 1), index, padding_idx, weight)
+        rows = capture.by_record(gradient, axis, 1)
+        if padding_idx is not None:
+            rows = rows.masked_fill((index == padding_idx % len(weight)).unsqueeze(-1), 0.0)
         yield EmbeddingRows(name, index, rows, weight.shape)
 
     return capture.root(F.embedding(input, weight), (kept,), gradients)
@@ -135,9 +137,3 @@ def _table(capture: Capture, weight: Tensor, max_norm: float | None, scale_grad_
     if name is None or max_norm is not None or scale_grad_by_freq:
         raise Uncovered("an embedding has max_norm or scale_grad_by_freq, which depend on the whole batch")
     return name
-
-
-def _unpadded(gradient: Tensor, index: Tensor, padding_idx: int | None, weight: Tensor) -> Tensor:
-    if padding_idx is None:
-        return gradient
-    return gradient.masked_fill((index == padding_idx % len(weight)).unsqueeze(-1), 0.0)

@@ -10,30 +10,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tacit.gradients.capture import Capture, Uncovered, captures, composes
+from tacit.gradients.capture import Capture, Uncovered, captures
 from tacit.gradients.per_sample_gradients import DenseGradients, OuterProductSum, PerSampleGradients
 
-
-@dataclass
-class Run:
-    """One layer in one direction over the whole sequence.
-
-    Attributes:
-        outputs: (T, B, H), or (T, B, proj) with a projection.
-        last: hidden state and, for an LSTM, cell state after the last step.
-    """
-
-    outputs: Tensor
-    last: tuple[Tensor, ...]
-
-
+Run = tuple[Tensor, tuple[Tensor, ...]]
+"""One layer in one direction over the whole sequence: outputs, shape (T, B, H), or (T, B, proj) with a projection; and
+the hidden state and, for an LSTM, the cell state after the last step."""
 Layer = Callable[[Capture, Tensor, tuple[Tensor, ...], Sequence[Tensor], bool], Run]
 
 
@@ -56,7 +44,7 @@ def _lstm(capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Seque
             hidden = hidden if shift is None else hidden + shift[time]
         outputs.append(hidden)
     gates.keep(before, backwards)
-    return Run(_stacked(outputs, backwards), (hidden, cell))
+    return _stacked(outputs, backwards), (hidden, cell)
 
 
 def _gru(capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Sequence[Tensor], backwards: bool) -> Run:
@@ -75,7 +63,7 @@ def _gru(capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Sequen
     scale = torch.ones_like(gates.roots)
     scale[..., -hidden.shape[1] :] = _stacked(resets, backwards)
     gates.keep(before, backwards, scale)
-    return Run(_stacked(outputs, backwards), (hidden,))
+    return _stacked(outputs, backwards), (hidden,)
 
 
 def _simple(activation: Callable[[Tensor], Tensor]) -> Layer:
@@ -91,7 +79,7 @@ def _simple(activation: Callable[[Tensor], Tensor]) -> Layer:
             hidden = activation(torch.addmm(gates.roots[time], hidden, weights[1].detach().t()))
             outputs.append(hidden)
         gates.keep(before, backwards)
-        return Run(_stacked(outputs, backwards), (hidden,))
+        return _stacked(outputs, backwards), (hidden,)
 
     return layer
 
@@ -179,8 +167,8 @@ def _rule(layer: Layer, states: int) -> Callable[..., Any]:
                 place = depth * directions + direction
                 mine = weights[place * count : (place + 1) * count]
                 runs.append(layer(capture, x, tuple(state[place] for state in given), mine, direction == 1))
-            x = runs[0].outputs if directions == 1 else torch.cat([run.outputs for run in runs], 2)
-            last += [run.last for run in runs]
+            x = runs[0][0] if directions == 1 else torch.cat([outputs for outputs, _ in runs], 2)
+            last += [states for _, states in runs]
             if dropout and train and depth < layers - 1:
                 x = F.dropout(x, dropout, True)
         outputs = x.transpose(0, 1) if batch_first else x
@@ -200,7 +188,7 @@ def _cell(capture: Capture, input: Tensor, hidden: Tensor, weights: Sequence[Ten
     return capture.apply(F.linear, input, w_ih, b_ih), capture.apply(F.linear, hidden, w_hh, b_hh)
 
 
-@composes(torch.lstm_cell)
+@captures(torch.lstm_cell, composite=True)
 def lstm_cell(capture: Capture, input: Tensor, state: Sequence[Tensor], *weights: Tensor | None) -> tuple[Tensor, ...]:
     """One step of an LSTM as two linear layers.
 
@@ -216,7 +204,7 @@ def lstm_cell(capture: Capture, input: Tensor, state: Sequence[Tensor], *weights
     return o.sigmoid() * cell.tanh(), cell
 
 
-@composes(torch.gru_cell)
+@captures(torch.gru_cell, composite=True)
 def gru_cell(capture: Capture, input: Tensor, hidden: Tensor, *weights: Tensor | None) -> Tensor:
     """One step of a GRU as two linear layers.
 
@@ -242,11 +230,11 @@ def _plain_cell(activation: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]
     return cell
 
 
-composes(torch.rnn_tanh_cell)(_plain_cell(torch.tanh))
-composes(torch.rnn_relu_cell)(_plain_cell(torch.relu))
+captures(torch.rnn_tanh_cell, composite=True)(_plain_cell(torch.tanh))
+captures(torch.rnn_relu_cell, composite=True)(_plain_cell(torch.relu))
 
 
-@composes(F.multi_head_attention_forward)
+@captures(F.multi_head_attention_forward, composite=True)
 def attention(
     capture: Capture,
     query: Tensor,
@@ -340,11 +328,7 @@ def attention(
 
 
 def _projections(
-    capture: Capture,
-    inputs: tuple[Tensor, Tensor, Tensor],
-    together: Tensor | None,
-    separate: tuple[Any, Any, Any] | None,
-    bias: Tensor | None,
+    capture: Capture, inputs: Sequence[Tensor], together: Tensor | None, separate: Any, bias: Tensor | None
 ) -> list[Tensor]:
     """Query, key and value; one product where the three have the same input and one weight."""
     query, key, value = inputs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import torch
 from torch import Tensor
 
@@ -29,8 +31,14 @@ def positions_axis(index: Tensor, count: int) -> int | None:
     return None
 
 
-def _index_shape(indices: list[Tensor]) -> torch.Size:
-    return torch.broadcast_shapes(*(index.shape for index in indices))
+def _placed(indices: list[Tensor | None]) -> tuple[dict[int, Tensor], torch.Size, int]:
+    """The indices by the axis that each one indexes, their common shape, and the axis of the result at which it begins.
+
+    That is the first of the axes where they are adjacent, else the first of all.
+    """
+    given = {axis: each for axis, each in enumerate(indices) if each is not None}
+    adjacent = max(given) - min(given) == len(given) - 1
+    return given, torch.broadcast_shapes(*(each.shape for each in given.values())), min(given) if adjacent else 0
 
 
 @rule("index", "_unsafe_index")
@@ -39,41 +47,37 @@ def index(call: Call) -> RecordType:
     value, indices = call["self"], call["indices"]
     if any(each is not None and each.dtype in (torch.bool, torch.uint8) for each in indices):
         return _masked_rows(call, value, indices)
-    kind, given = call.records(value), [each for each in indices if each is not None]
-    axes = [axis for axis, each in enumerate(indices) if each is not None]
-    if kind is not None and kind.axis in axes:
+    kind, (given, shape, start) = call.records(value), _placed(indices)
+    if kind is not None and kind.axis in given:
         # The positions themselves are public and differ: only they may.
-        return _by_position(call, value, indices)
-    shape, adjacent = _index_shape(given), axes == list(range(axes[0], axes[-1] + 1))
-    start = axes[0] if adjacent else 0
-    typed = call.aligned(given, len(shape))
+        return _by_position(call, value, kind, indices)
+    typed = call.aligned(given.values(), len(shape))
     if kind is None:
         return Records(typed.axis + start, typed.inner) if isinstance(typed, Records) else PUBLIC
     if isinstance(typed, Records):
         call.refuse("it takes from every record at the indices of others", _OWN)
-    before = sum(axis not in axes for axis in range(kind.axis))
-    return Records(before if adjacent and kind.axis < start else before + len(shape), kind.inner)
+    return Records(_axis_beside(kind, given, shape, start), kind.inner)
 
 
-def _by_position(call: Call, value: Tensor, indices: list[Tensor | None]) -> RecordType:
-    kind = call.records(value)
-    assert kind is not None
-    own = indices[kind.axis]
-    assert own is not None
+def _axis_beside(kind: Records, given: Container[int], shape: torch.Size, start: int) -> int:
+    """The axis of the result of indexing at which the records lie that no index takes."""
+    before = sum(axis not in given for axis in range(kind.axis))
+    return before if kind.axis < start else before + len(shape)
+
+
+def _by_position(call: Call, value: Tensor, kind: Records, indices: list[Tensor | None]) -> RecordType:
+    given, shape, start = _placed(indices)
+    own = given[kind.axis]
     if call.records(own) is not None or kind.inner != 1:
         call.refuse("it takes records at indices", _OWN)
-    given = [each for each in indices if each is not None]
-    shape = _index_shape(given)
     place = positions_axis(own.expand(shape), call.count)
     if place is None or value.shape[kind.axis] != call.count:
         call.refuse("it takes records in another order, or some of them", _OWN)
     behind = len(shape) - place
-    for axis, each in enumerate(indices):
-        if each is None or axis == kind.axis:
-            continue
-        call.own_or_equal(each, Records(each.dim() - behind), "it takes from each record at the index of another", _OWN)
-    axes = [axis for axis, each in enumerate(indices) if each is not None]
-    start = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    for axis, each in given.items():
+        if axis != kind.axis:
+            expected = Records(each.dim() - behind)
+            call.own_or_equal(each, expected, "it takes from each record at the index of another", _OWN)
     return Records(place + start)
 
 
@@ -99,28 +103,31 @@ def index_put(call: Call) -> RecordType:
     masks = [each for each in indices if each is not None and each.dtype in (torch.bool, torch.uint8)]
     if masks:
         return _put_at_mask(call, value, indices, values)
-    given = [each for each in indices if each is not None]
-    shape, behind_record = _index_shape(given), call.records(values)
-    axes = [axis for axis, each in enumerate(indices) if each is not None]
-    typed = [(each, found) for each in given if (found := call.records(each)) is not None]
-    start = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
-    rank = len(shape) + value.dim() - len(axes)
-    for axis in axes:
-        counts = indices[axis]
+    (given, shape, start), behind_record = _placed(indices), call.records(values)
+    typed = any(call.records(each) is not None for each in given.values())
+    rank = len(shape) + value.dim() - len(given)
+    for axis, counts in given.items():
         place = None if call.records(counts) is not None else positions_axis(counts.expand(shape), call.count)
+        # Record i writes at position i of `axis`; indices and values follow it along axis `place` of the indices.
         full = value.shape[axis] == call.count and kind in (None, Records(axis))
         if full and place is not None and (kind is not None or typed or behind_record is not None):
-            return _put_at_positions(call, (value, indices, values), axis, place, (start, rank))
-    if kind is None and (typed or behind_record is not None) and call["accumulate"] and typed:
+            for other, each in given.items():
+                if other != axis:
+                    _aligned_at(call, each, len(shape) - place, 1)
+            _aligned_at(call, values, rank - (start + place), 1)
+            if kind is None:
+                call.public(value, axis, 1)
+            return Records(axis)
+    if kind is None and typed and call["accumulate"]:
         # The gradient of a public table: a sum over all that looked it up.
         return call.whole()
-    if (kind is not None and kind.axis in axes) or typed:
+    if (kind is not None and kind.axis in given) or typed:
         call.refuse("it writes at indices of other records", _OWN)
     if kind is None:
         if behind_record is None:
             return PUBLIC
         place = behind_record.axis + rank - values.dim()
-        rest = [axis for axis in range(value.dim()) if axis not in axes]
+        rest = [axis for axis in range(value.dim()) if axis not in given]
         outside = [place for place in range(rank) if not start <= place < start + len(shape)]
         if place not in outside:
             if call["accumulate"]:
@@ -129,26 +136,8 @@ def index_put(call: Call) -> RecordType:
         axis = rest[outside.index(place)]
         call.public(value, axis, behind_record.inner)
         return Records(axis, behind_record.inner)
-    before = sum(axis not in axes for axis in range(kind.axis))
-    place = before if kind.axis < start else before + len(shape)
-    _aligned_at(call, values, rank - place, kind.inner)
+    _aligned_at(call, values, rank - _axis_beside(kind, given, shape, start), kind.inner)
     return kind
-
-
-def _put_at_positions(
-    call: Call, given: tuple[Tensor, list[Tensor | None], Tensor], axis: int, place: int, result: tuple[int, int]
-) -> RecordType:
-    """Record i writes at position i of `axis`; indices and values follow it along axis `place` of the indices."""
-    value, indices, values = given
-    start, rank = result
-    shape = _index_shape([each for each in indices if each is not None])
-    for other, each in enumerate(indices):
-        if each is not None and other != axis:
-            _aligned_at(call, each, len(shape) - place, 1)
-    _aligned_at(call, values, rank - (start + place), 1)
-    if call.records(value) is None:
-        call.public(value, axis, 1)
-    return Records(axis)
 
 
 def _aligned_at(call: Call, value: Tensor, behind: int, inner: int) -> None:
