@@ -111,18 +111,14 @@ class DeferredSum(ClippedSum):
         """The form of what the model returns for batches like `inputs`, found on a copy of the model where unknown."""
         key = form_of(inputs)
         if key not in self._forms:
-            module, restore = copy_to_run(self.model)
             size = len(tensors(inputs)[0])
-            try:
-                with NoDropout(), torch.random.fork_rng(_devices(inputs)):
-                    if size:
-                        probe, _ = probe_records(self._sizes(), inputs, tensors(inputs)[0].new_zeros(size))
-                        self._forms[key] = OutputForm.of(outputs_of(module, probe), len(tensors(probe)[0]))
-                    else:
-                        probe, returned = self._on_constants(module, inputs)
-                        self._forms[key] = OutputForm.of(returned, len(tensors(probe)[0]))
-            finally:
-                restore()
+            with copy_to_run(self.model) as module, NoDropout(), torch.random.fork_rng(_devices(inputs)):
+                if size:
+                    probe, _ = probe_records(self._sizes(), inputs, tensors(inputs)[0].new_zeros(size))
+                    returned = outputs_of(module, probe)
+                else:
+                    probe, returned = self._on_constants(module, inputs)
+                self._forms[key] = OutputForm.of(returned, len(tensors(probe)[0]))
         return self._forms[key]
 
     def form_of_empty(self, inputs: Inputs) -> tuple[OutputForm, Any]:

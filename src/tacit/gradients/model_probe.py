@@ -8,7 +8,7 @@ kept, wherever it lies: in attributes, closures, globals or caches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,12 +21,11 @@ from tacit.gradients.inputs import Inputs, Loss, both_rows, form_of, losses_of, 
 from tacit.gradients.module_state import (
     State,
     changed_names,
+    copied_state,
     copy_to_run,
     draws_of_python,
-    kept,
     module_state,
     restored_generators,
-    without_frequencies,
 )
 from tacit.gradients.neighbours import ProbedBatch, check_neighbours, kept_state
 from tacit.gradients.rounding import precise_products
@@ -182,11 +181,10 @@ class ModelProbe:
         if not len(chosen):
             return ""
         given, labels = both_rows(inputs, targets, chosen)
-        with restored_generators() as start, precise_products():
-            model, restore = (self.model, lambda: None)
-            if whole or loss is None or (outputs := self._outputs(given)) is None:
-                model, restore = copy_to_run(self.model)
-                without_frequencies(model)
+        with restored_generators() as start, precise_products(), ExitStack() as stack:
+            outputs = None if whole or loss is None else self._outputs(given)
+            if outputs is None:
+                model = stack.enter_context(copy_to_run(self.model, by_record=True))
             else:
                 model, given = nn.Identity(), outputs
             few = min(len(chosen), len(tensors(given)[0]))
@@ -199,42 +197,32 @@ class ModelProbe:
                 _, mode = _typed(model, (*repeated, loss), self.known, backward=backward)
                 return [] if mode is None else mode.program
 
-            try:
-                start()
-                # What a first pass makes and keeps is no part of the program.
-                _run(model, *both_rows(given, labels, torch.arange(few)), loss, backward=backward)
-                form = whole, few, form_of(given)
-                if form not in self._programs:
-                    self._programs[form] = program(few)
-                first = self._programs[form]
-                found = (difference(first, program(size), (few, size)) for size in sizes if size > 1 and size != few)
-                return next((line for line in found if line is not None), "")
-            finally:
-                restore()
+            start()
+            # What a first pass makes and keeps is no part of the program.
+            _run(model, *both_rows(given, labels, torch.arange(few)), loss, backward=backward)
+            form = whole, few, form_of(given)
+            if form not in self._programs:
+                self._programs[form] = program(few)
+            first = self._programs[form]
+            found = (difference(first, program(size), (few, size)) for size in sizes if size > 1 and size != few)
+            return next((line for line in found if line is not None), "")
 
     def _counts_records(self, few: Inputs) -> str:
         """Name of a number that the model keeps and that changes otherwise in a pass over one record more."""
-        changes = list[dict[str, Any]]()
+        changes = list[State]()
         count = len(tensors(few)[0])
         for size in (count, count + 1):
-            copied, restore = copy_to_run(self.model)
-            try:
+            with copy_to_run(self.model) as copied:
                 outputs_of(copied, rows(few, torch.arange(size) % count))
-                changes.append({name: kept(value) for name, value in module_state(copied).items()})
-            finally:
-                restore()
+                changes.append(copied_state(copied))
         return next((name for name in changed_names(*changes) if isinstance(changes[0].get(name), int | float)), "")
 
     def _outputs(self, few: Inputs) -> Tensor | None:
         """The outputs for a few rows, once for each form of records; None where they are no tensor."""
         form = form_of(few)
         if form not in self._found:
-            copied, restore = copy_to_run(self.model)
-            try:
-                with torch.no_grad():
-                    outputs = outputs_of(copied, few)
-            finally:
-                restore()
+            with copy_to_run(self.model) as copied, torch.no_grad():
+                outputs = outputs_of(copied, few)
             self._found = {form: outputs if isinstance(outputs, Tensor) else None}
         return self._found[form]
 
@@ -313,24 +301,19 @@ def check_records(
         UnsupportedModel: state of the model follows the records.
     """
     known = Known() if known is None else known
-    copied, restore = copy_to_run(model)
-    without_frequencies(copied)
-    try:
-        with restored_generators() as start:
-            before = {name: kept(value) for name, value in module_state(copied).items()}
-            found, mode = _typed(copied, (inputs, targets, loss), known)
-            if mode is not None:
-                found = _with_state(found, mode, before, module_state(copied))
-            if mode is not None and again:
-                start()
-                known = replace(known, cleared=known.cleared | found.changed)
-                later, second = _typed(copied, (inputs, targets, loss), known, mode)
-                _check_reads(mode, second)
-                doubts = tuple(dict.fromkeys((*found.doubts, *later.doubts)))
-                repeats = second is not None and second.program == mode.program
-                found = replace(found, doubts=doubts, repeats=repeats)
-    finally:
-        restore()
+    with copy_to_run(model, by_record=True) as copied, restored_generators() as start:
+        before = copied_state(copied)
+        found, mode = _typed(copied, (inputs, targets, loss), known)
+        if mode is not None:
+            found = _with_state(found, mode, before, module_state(copied))
+        if mode is not None and again:
+            start()
+            known = replace(known, cleared=known.cleared | found.changed)
+            later, second = _typed(copied, (inputs, targets, loss), known, mode)
+            _check_reads(mode, second)
+            doubts = tuple(dict.fromkeys((*found.doubts, *later.doubts)))
+            repeats = second is not None and second.program == mode.program
+            found = replace(found, doubts=doubts, repeats=repeats)
     return found
 
 

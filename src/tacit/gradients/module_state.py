@@ -179,9 +179,12 @@ def _items(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from list(getattr(value, "__dict__", {}).items())
 
 
-def kept(value: Any) -> Any:
-    """A copy of a value of the state, where it can be written into."""
-    return value.clone() if isinstance(value, Tensor) else value.copy() if isinstance(value, np.ndarray) else value
+def copied_state(module: nn.Module) -> State:
+    """The state of `module`, of which a copy is made where a value can be written into."""
+    return {
+        name: value.clone() if isinstance(value, Tensor) else value.copy() if isinstance(value, np.ndarray) else value
+        for name, value in module_state(module).items()
+    }
 
 
 def changed_names(before: State, after: State) -> list[str]:
@@ -251,21 +254,26 @@ def _generator(device: torch.device, state: Tensor) -> torch.Generator:
 copyreg.pickle(torch.Generator, _reduced)
 
 
-def copy_to_run(model: nn.Module) -> tuple[nn.Module, Callable[[], None]]:
-    """A copy of the module, or the module itself and what puts its state back, where it cannot be copied."""
+@contextmanager
+def copy_to_run(model: nn.Module, *, by_record: bool = False) -> Iterator[nn.Module]:
+    """A copy of the module; the module itself, whose state is put back at the end, where it cannot be copied.
+
+    Gradients that are made record by record are divided by no counts, which would be those of one record.
+    """
     inner = getattr(model, "_orig_mod", model)
     try:
-        return copy.deepcopy(inner), lambda: None
+        copied, restore = copy.deepcopy(inner), None
     except Exception:
         # Attributes with a graph, locks and open files cannot be copied; they fail in many ways.
-        return inner, _restorer(inner)
-
-
-def without_frequencies(copied: nn.Module) -> None:
-    """Let gradients of a copy be divided by no counts: made record by record, counts are those of one record."""
-    for inner in copied.modules():
-        if getattr(inner, "scale_grad_by_freq", False):
-            vars(inner)["scale_grad_by_freq"] = False
+        copied, restore = inner, _restorer(inner)
+    for each in copied.modules():
+        if by_record and getattr(each, "scale_grad_by_freq", False):
+            vars(each)["scale_grad_by_freq"] = False
+    try:
+        yield copied
+    finally:
+        if restore is not None:
+            restore()
 
 
 def _restorer(model: nn.Module) -> Callable[[], None]:

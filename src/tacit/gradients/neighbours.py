@@ -16,6 +16,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, ClassVar
 
@@ -26,16 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tacit import check
 from tacit.errors import UnsupportedModel
 from tacit.gradients.inputs import Inputs, Loss, both_rows, losses_of, map_tensors, outputs_of, rows, tensors
-from tacit.gradients.module_state import (
-    State,
-    changed_names,
-    copy_to_run,
-    kept,
-    leaves,
-    module_state,
-    restored_generators,
-    without_frequencies,
-)
+from tacit.gradients.module_state import changed_names, copied_state, copy_to_run, leaves, restored_generators
 
 _OUTPUTS = 1e-5  # rounding of one row between two runs of equal shape, relative to the largest value
 _GRADIENTS = 1e-4  # that of a sum over rows
@@ -141,7 +133,7 @@ def check_neighbours(model: nn.Module, batch: ProbedBatch, start: Callable[[], N
             layer or attribute is named, no value is.
     """
     draw = torch.Generator().manual_seed(random.SystemRandom().getrandbits(60))
-    before, changed = {name: kept(value) for name, value in module_state(model).items()}, set[str]()
+    before, changed = copied_state(model), set[str]()
     for _ in range(_PAIRS if thorough else 1):
         for replaced in _halves(batch.size, draw):
             first, second = _both(model, batch, replaced, start)
@@ -191,7 +183,7 @@ class _Run:
     outputs: list[Tensor]
     layers: dict[str, Tensor]
     gradients: dict[str, Tensor]
-    state: State
+    state: dict[str, Any]
 
     def is_finite(self) -> bool:
         """Whether outputs and gradients are."""
@@ -204,12 +196,10 @@ class _Run:
 
 
 def _run(model: nn.Module, batch: ProbedBatch, keep: Tensor, start: Callable[[], None]) -> _Run:
-    module, restore = copy_to_run(model)
     layers: dict[str, Tensor] = {}
-    if not batch.together:
-        without_frequencies(module)
-    try:
-        hooks = [inner.register_forward_hook(_noting(layers, path)) for path, inner in module.named_modules() if path]
+    with copy_to_run(model, by_record=not batch.together) as module:
+        inner = [(path, each) for path, each in module.named_modules() if path]
+        hooks = [each.register_forward_hook(partial(_note, layers, path)) for path, each in inner]
         start()
         with _WithoutRejection():
             returned = outputs_of(module, map_tensors(lambda value: value.detach().clone(), batch.inputs))
@@ -219,9 +209,7 @@ def _run(model: nn.Module, batch: ProbedBatch, keep: Tensor, start: Callable[[],
         gradients = _gradients(module, outputs, keep)
         for hook in hooks:
             hook.remove()
-        state = {name: kept(value) for name, value in module_state(module).items()}
-    finally:
-        restore()
+        state = copied_state(module)
     return _Run([value.detach() for value in outputs], layers, gradients, state)
 
 
@@ -256,12 +244,9 @@ def _copied(loss: Loss) -> Loss:
     return loss
 
 
-def _noting(layers: dict[str, Tensor], path: str) -> Callable[[nn.Module, object, object], None]:
-    def note(_: nn.Module, __: object, output: object) -> None:
-        if (value := _first_real(output)) is not None:
-            layers.setdefault(path, value.detach().clone())
-
-    return note
+def _note(layers: dict[str, Tensor], path: str, _: nn.Module, __: object, output: object) -> None:
+    if (value := _first_real(output)) is not None:
+        layers.setdefault(path, value.detach().clone())
 
 
 def _gradients(module: nn.Module, outputs: list[Tensor], keep: Tensor) -> dict[str, Tensor]:
@@ -282,13 +267,15 @@ def _readout(value: Tensor, keep: Tensor) -> Tensor:
 
 def _batched(output: object, size: int) -> list[Tensor]:
     """Real-valued tensors of the model's output that have a row for each row of the batch."""
-    found = [value for _, value in leaves(output) if isinstance(value, Tensor)]
-    return [value for value in found if value.is_floating_point() and value.dim() and len(value) == size]
+    return [value for value in _reals(output) if value.dim() and len(value) == size]
 
 
-def _first_real(value: object) -> Tensor | None:
-    found = (one for _, one in leaves(value) if isinstance(one, Tensor) and one.is_floating_point())
-    return next(found, None)
+def _reals(output: object) -> list[Tensor]:
+    return [value for _, value in leaves(output) if isinstance(value, Tensor) and value.is_floating_point()]
+
+
+def _first_real(output: object) -> Tensor | None:
+    return next(iter(_reals(output)), None)
 
 
 def _both(model: nn.Module, batch: ProbedBatch, replaced: Tensor, start: Callable[[], None]) -> tuple[_Run, _Run]:

@@ -142,14 +142,11 @@ def check_data(model: nn.Module, loss: Loss, records: CheckedRecords, *, private
 def _check_call(model: nn.Module, loss: Loss, records: CheckedRecords) -> None:
     """Call a copy of the model, as some keep values of their first batch, on at most two records."""
     few, targets = records.batch(Batch(np.arange(min(2, len(records.targets)))))
-    module, restore = copy_to_run(model)
-    try:
+    with copy_to_run(model) as module:
         outputs = outputs_of(module, few)
         if isinstance(outputs, Tensor) and outputs.dim() == 2 and outputs.shape[1] > 1:
             _check_labels(records.targets, outputs.shape[1])
         losses_of(loss, outputs, targets)
-    finally:
-        restore()
 
 
 def _check_labels(targets: Tensor, classes: int) -> None:
