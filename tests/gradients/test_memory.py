@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from tacit.clipping import FlatClip
 from tacit.gradients import ClippedSum
-from tacit.gradients.flat_gradient import give_back_free_memory
+from tacit.gradients.flat_gradient import trim_memory
 
 
 def _losses(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -34,7 +34,7 @@ def test_what_was_freed_below_something_in_use_goes_back() -> None:
     last = blocks.pop()
     full = _resident()
     blocks.clear()
-    give_back_free_memory()
+    trim_memory()
     assert _resident() <= full - 100
     assert len(last) == 16_000
 

@@ -18,15 +18,7 @@ from tacit.errors import UnsupportedModel
 from tacit.gradients.capture import Uncovered
 from tacit.gradients.engine import CapturedGradients, Trace, capture_gradients, without_gradients
 from tacit.gradients.fallback import add_clipped_rows
-from tacit.gradients.flat_gradient import (
-    Buffers,
-    FlatGradient,
-    Total,
-    give_back_free_memory,
-    held_values,
-    out_of_memory,
-    wide,
-)
+from tacit.gradients.flat_gradient import Buffers, FlatGradient, Total, held_values, out_of_memory, trim_memory, wide
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, call, form_of
 from tacit.gradients.model_probe import ModelProbe
 from tacit.gradients.privacy_units import PrivacyUnits, UnitIds
@@ -315,7 +307,7 @@ class ClippedSum:
             norms.append(found)
             start += len(chunk)
         if self._gives_back:
-            give_back_free_memory()
+            trim_memory()
         return norms[0] if len(norms) == 1 else torch.cat(norms)
 
     def _in_parts(self, batch: PhysicalBatch, size: int, total: Total) -> PhysicalBatch:

@@ -13,10 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import (
-    Tensor,
-    _weight_norm,  # pyright: ignore[reportPrivateImportUsage]
-)
+from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
@@ -24,6 +21,7 @@ from tacit.gradients.embedding_rows import EmbeddingRows
 from tacit.gradients.per_sample_gradients import DenseGradients, PerSampleGradients
 from tacit.gradients.rounding import Blocks
 
+_WEIGHT_NORM = torch._weight_norm  # pyright: ignore[reportPrivateImportUsage]
 DETACHING = {Tensor.detach, Tensor.data.__get__}  # type: ignore[attr-defined]
 _MULTIPLYING = {torch.mul, Tensor.mul}
 # Every value of the argument stands at most once in the result, so the pullback keeps norms.
@@ -119,7 +117,7 @@ def derive(
         return sources[name]
 
     given, named = tree_map(followed, (tuple(args), dict(kwargs)))
-    result = _batchable_weight_norm(*given, **named) if func is _weight_norm else func(*given, **named)
+    result = _batchable_weight_norm(*given, **named) if func is _WEIGHT_NORM else func(*given, **named)
     rearranged = len(sources) == 1 and all(one.rearranged for one in inner) and _rearranges(func, given)
     mask = _mask(given, sources) if func in _MULTIPLYING and not inner and not named else None
     flat_index = _flat_index(func, given, sources, inner)

@@ -18,15 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from tacit.clipping import Clip
 from tacit.gradients.capture import Capture, Uncovered
 from tacit.gradients.flat_gradient import wide
-from tacit.gradients.inputs import (
-    Arguments,
-    Inputs,
-    PhysicalBatch,
-    arguments_of,
-    check_losses,
-    map_tensors,
-    without_checkpointing,
-)
+from tacit.gradients.inputs import Arguments, Inputs, PhysicalBatch, call, check_losses, map_tensors
 from tacit.gradients.module_state import call_with
 from tacit.gradients.per_sample_gradients import DenseGradients
 from tacit.gradients.privacy_units import RECORD_UNITS, PrivacyUnits
@@ -176,10 +168,8 @@ def by_vmap(model: nn.Module, batch: PhysicalBatch) -> dict[str, Tensor]:
         return given.with_tensors(record) if isinstance(given, Arguments) and isinstance(record, dict) else record
 
     def one_loss(parameters: dict[str, Tensor], record: Inputs, target: Tensor) -> Tensor:
-        arguments = map_tensors(lambda value: value.unsqueeze(0), with_rows(record))
-        positional, named = arguments_of(arguments)
-        with without_checkpointing():
-            outputs = call_with(model, parameters | frozen, positional, named)
+        arguments, values = map_tensors(lambda value: value.unsqueeze(0), with_rows(record)), parameters | frozen
+        outputs = call(lambda *positional, **named: call_with(model, values, positional, named), arguments)
         return check_losses(batch.loss(outputs, target.unsqueeze(0)), 1)[0]
 
     per_sample = vmap(grad(one_loss), in_dims=(None, 0, 0), randomness="different")

@@ -54,7 +54,7 @@ def out_of_memory(error: BaseException) -> bool:
     return any(said in str(error) for said in _SAID)
 
 
-def give_back_free_memory() -> None:
+def trim_memory() -> None:
     """Return to the system what this process holds and does not use.
 
     The C library keeps what was freed: after the checks of a first batch, several times what a step needs. Only that of

@@ -203,7 +203,7 @@ class PhysicalBatch:
         return losses_of(self.loss, outputs_of(model, self.inputs), self.targets)
 
 
-def call(model: nn.Module, inputs: Inputs) -> Any:
+def call(model: Callable[..., Any], inputs: Inputs) -> Any:
     """`model` on a tensor, on a tuple of positional arguments, or on a dict of named ones."""
     positional, named_arguments = arguments_of(inputs)
     with without_checkpointing():

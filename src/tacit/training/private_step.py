@@ -19,7 +19,7 @@ from tacit import check
 from tacit.clipping import Clip, clip_of
 from tacit.errors import OptimizerMismatch, TrainingMisuse
 from tacit.gradients import ClippedSum, FlatGradient, UnitIds, first_batch_check
-from tacit.gradients.flat_gradient import give_back_free_memory
+from tacit.gradients.flat_gradient import trim_memory
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, check_weights_kept
 from tacit.gradients.model_probe import ModelProbe
 from tacit.mechanisms import Gaussian
@@ -221,7 +221,7 @@ class PrivateUpdate:
         """Run `first_batch_check` once; call it before the step to run it in another precision than the step's."""
         if not self._checked and batch_size(inputs, targets):
             first_batch_check(self._clipped, self.loss, inputs, targets)
-            give_back_free_memory()
+            trim_memory()
             self._checked = True
 
     def choose_engine(self, inputs: Inputs, targets: Tensor, steps: int, *, final: bool = True) -> None:
@@ -297,7 +297,7 @@ class PrivateUpdate:
         self.apply(released)
         if first:
             # What the first step allocates once lies between its free memory, which the later ones would not fill.
-            give_back_free_memory()
+            trim_memory()
 
     def summed(
         self, inputs: Inputs, targets: Tensor, unit_ids: UnitIds | None, drawn: int

@@ -9,17 +9,7 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from tacit.errors import MixesRecords, NoRecordRule
-from tacit.verification.record_types import (
-    PUBLIC,
-    Draws,
-    OneRecord,
-    Part,
-    Public,
-    Records,
-    RecordType,
-    WholeBatch,
-    is_constant,
-)
+from tacit.verification.record_types import PUBLIC, Draws, Public, Records, RecordType, WholeBatch, is_constant
 
 # Say where and how a result is stored, and nothing about its values.
 _STORED = frozenset(("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "self_is_result"))
@@ -254,7 +244,7 @@ def refuse(name: str, line: str, why: str, mend: str = "", kind: type[MixesRecor
 
 def depends(kind: RecordType) -> bool:
     """Whether a value of type `kind` follows private records."""
-    return isinstance(kind, Records | OneRecord | WholeBatch | Part)
+    return not isinstance(kind, Public)
 
 
 def _equal(first: object, second: object) -> bool:

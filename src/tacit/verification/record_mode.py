@@ -17,17 +17,7 @@ from tacit.verification import reads, rules
 from tacit.verification.calls import Call, depends, flat, refuse, tensors_in
 from tacit.verification.draw_uses import DrawUses, Use
 from tacit.verification.programs import Step
-from tacit.verification.record_types import (
-    PUBLIC,
-    Layout,
-    OneRecord,
-    Part,
-    Public,
-    Records,
-    RecordType,
-    WholeBatch,
-    stride_of,
-)
+from tacit.verification.record_types import PUBLIC, Layout, OneRecord, Part, Public, Records, RecordType, WholeBatch
 from tacit.verification.storages import Entry, Storages, is_written, mark_unwritten, mark_written, rest_is_constant
 
 # Change sizes and strides of a tensor, and none of its values.
@@ -357,7 +347,7 @@ class RecordMode(TorchDispatchMode):
             if not entry.made and depends(kind):
                 call.refuse("it keeps what follows the records beyond this batch", "Keep no such state")
             if isinstance(kind, Records) and isinstance(before, Public):
-                stride = stride_of(Layout.of(value), kind)
+                stride = Layout.of(value).stride_of(kind)
                 if not stride or not rest_is_constant(entry, stride, self.count):
                     call.refuse("what it writes into differs from position to position", "Make a new tensor")
             if isinstance(kind, OneRecord) and value.numel() * value.element_size() != entry.storage.nbytes():

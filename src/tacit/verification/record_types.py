@@ -107,68 +107,63 @@ class Layout:
         found = zip(range(len(self.sizes)), self.sizes, self.strides, strict=True)
         return [(axis, size, stride) for axis, size, stride in found if size > 1 and stride]
 
+    def records(self, stride: int, count: int) -> Records | int | None:
+        """The type of a tensor in a storage of `count` records whose map has `stride`.
 
-def records_in(layout: Layout, stride: int, count: int) -> Records | int | None:
-    """The type of a tensor with `layout` in a storage of `count` records whose map has `stride`.
+        Args:
+            stride: bytes of one record in a row, >= 1.
+            count: records of the batch, >= 2.
 
-    Args:
-        layout: of the tensor.
-        stride: bytes of one record in a row, >= 1.
-        count: records of the batch, >= 2.
+        Returns:
+            The type; or the number of the one record that all entries belong to; or None where the entries are of some
+            of the records, or of all in another order.
 
-    Returns:
-        The type; or the number of the one record that all entries belong to; or None where the entries are of some
-        of the records, or of all in another order.
+        Example:
+            >>> x = torch.zeros(4, 5, 3)
+            >>> Layout.of(x.view(20, 3)).records(60, 4), Layout.of(x[2]).records(60, 4)
+            (Records(axis=0, inner=5), 2)
+        """
+        within, first = self.offset % stride, self.offset // stride % count
+        carriers: list[tuple[int, int, int]] = []
+        extent = within
+        for axis, size, step in self.steps():
+            if step % (stride * count) == 0:
+                continue
+            if step == stride or (stride % step == 0 and step * size > stride):
+                carriers.append((axis, size, step))
+            else:
+                extent += (size - 1) * step
+        if not carriers:
+            return first if extent < stride else None
+        (axis, size, step), inner = carriers[0], stride // carriers[0][2]
+        whole = first == 0 and size % (inner * count) == 0
+        return Records(axis, inner) if len(carriers) == 1 and whole and extent < step else None
 
-    Example:
-        >>> x = torch.zeros(4, 5, 3)
-        >>> records_in(Layout.of(x.view(20, 3)), 60, 4), records_in(Layout.of(x[2]), 60, 4)
-        (Records(axis=0, inner=5), 2)
-    """
-    within, first = layout.offset % stride, layout.offset // stride % count
-    carriers: list[tuple[int, int, int]] = []
-    extent = within
-    for axis, size, step in layout.steps():
-        if step % (stride * count) == 0:
-            continue
-        if step == stride or (stride % step == 0 and step * size > stride):
-            carriers.append((axis, size, step))
-        else:
-            extent += (size - 1) * step
-    if not carriers:
-        return first if extent < stride else None
-    (axis, size, step), inner = carriers[0], stride // carriers[0][2]
-    whole = first == 0 and size % (inner * count) == 0
-    return Records(axis, inner) if len(carriers) == 1 and whole and extent < step else None
+    def stride_of(self, kind: Records) -> int:
+        """Bytes of one record in the storage of a new tensor of type `kind`."""
+        return kind.inner * self.strides[kind.axis]
 
+    def draws(self, block: int, count: int, size: int) -> frozenset[Draws]:
+        """How the entries of a tensor are drawn where byte i of its storage follows draw (i // block) mod count.
 
-def stride_of(layout: Layout, kind: Records) -> int:
-    """Bytes of one record in the storage of a new tensor of type `kind`."""
-    return kind.inner * layout.strides[kind.axis]
-
-
-def draws_in(layout: Layout, block: int, count: int, size: int) -> frozenset[Draws]:
-    """How the entries of a tensor are drawn where byte i of its storage follows draw (i // block) mod count.
-
-    Args:
-        layout: of the tensor.
-        block: bytes of one draw in a row, >= 1.
-        count: draws, >= 1.
-        size: bytes of the storage.
-    """
-    steps = layout.steps()
-    kind = records_in(layout, block, count) if count > 1 else None
-    found = frozenset([Draws(kind.axis, kind.inner, count)] if isinstance(kind, Records) else [])
-    if block * count < size:
-        return found
-    outer = [(axis, size, step) for axis, size, step in steps if step % block == 0]
-    extent = layout.offset % block + sum((size - 1) * step for _, size, step in steps if step % block)
-    reach = 0
-    for _, size, step in sorted(outer, key=lambda each: each[2]):
-        if step < reach + block:
+        Args:
+            block: bytes of one draw in a row, >= 1.
+            count: draws, >= 1.
+            size: bytes of the storage.
+        """
+        steps = self.steps()
+        kind = self.records(block, count) if count > 1 else None
+        found = frozenset([Draws(kind.axis, kind.inner, count)] if isinstance(kind, Records) else [])
+        if block * count < size:
             return found
-        reach += (size - 1) * step
-    return frozenset(Draws(axis, 1, size) for axis, size, _ in outer) if outer and extent < block else found
+        outer = [(axis, size, step) for axis, size, step in steps if step % block == 0]
+        extent = self.offset % block + sum((size - 1) * step for _, size, step in steps if step % block)
+        reach = 0
+        for _, size, step in sorted(outer, key=lambda each: each[2]):
+            if step < reach + block:
+                return found
+            reach += (size - 1) * step
+        return frozenset(Draws(axis, 1, size) for axis, size, _ in outer) if outer and extent < block else found
 
 
 def is_constant(value: Tensor, axis: int, inner: int, count: int) -> bool:

@@ -9,19 +9,7 @@ import torch
 from torch import Tensor
 
 from tacit.verification.calls import refuse
-from tacit.verification.record_types import (
-    Draws,
-    Layout,
-    OneRecord,
-    Part,
-    Public,
-    Records,
-    RecordType,
-    WholeBatch,
-    draws_in,
-    records_in,
-    stride_of,
-)
+from tacit.verification.record_types import Draws, Layout, OneRecord, Part, Public, Records, RecordType, WholeBatch
 
 
 @dataclass
@@ -102,8 +90,8 @@ class Storages:
             return entry.single
         layout = Layout.of(value)
         if entry.block:
-            return Public(draws_in(layout, entry.block, entry.draws, entry.storage.nbytes()))
-        found = records_in(layout, entry.stride, self.count)
+            return Public(layout.draws(entry.block, entry.draws, entry.storage.nbytes()))
+        found = layout.records(entry.stride, self.count)
         if isinstance(found, int):
             place = (layout.sizes, layout.strides, layout.offset % entry.stride)
             return OneRecord(found, ("row", entry.storage._cdata, entry.version, place))
@@ -131,8 +119,8 @@ class Storages:
             entry.single = kind
         elif isinstance(kind, Records) and value.numel():
             layout = Layout.of(value)
-            entry.stride = stride_of(layout, kind)
-            if not entry.stride or records_in(layout, entry.stride, self.count) != kind:
+            entry.stride = layout.stride_of(kind)
+            if not entry.stride or layout.records(entry.stride, self.count) != kind:
                 refuse(
                     name, line, "its result lies in memory in another order than by records", "Copy it: .contiguous()"
                 )
@@ -153,7 +141,7 @@ class Storages:
             return block, size // block
         for each in sorted(drawn, key=lambda each: -each.count):
             stride = each.inner * layout.strides[each.axis]
-            if not stride or records_in(layout, stride, each.count) != Records(each.axis, each.inner):
+            if not stride or layout.records(stride, each.count) != Records(each.axis, each.inner):
                 continue
             if covers or entry is None:
                 return stride, each.count
