@@ -200,13 +200,7 @@ class ClippedSum:
         self._parameters = tuple((id(parameter), parameter.shape) for parameter in self.trainable.values())
 
     def __call__(
-        self,
-        loss: Loss,
-        inputs: Inputs,
-        targets: Tensor,
-        unit_ids: UnitIds | None = None,
-        *,
-        drawn: int | None = None,
+        self, loss: Loss, inputs: Inputs, targets: Tensor, unit_ids: UnitIds | None = None, *, drawn: int | None = None
     ) -> tuple[FlatGradient, Tensor]:
         """The clipped sum and the norms of one batch; see `clipped_sum`. A clip of the mean has yet to `finish` it.
 

@@ -41,6 +41,7 @@ _TYPED = 6  # rows whose operations are typed: their types do not depend on how 
 _LEAST = 4  # rows below which rows are repeated, so that half of them can be replaced
 TYPED = "record types of every operation, forward and backward"
 """How a fact is known that the types of this page decide."""
+_Given = tuple[Inputs, Tensor | None, Loss | None]
 Doubts = tuple[tuple[str, str], ...]
 """(fact, sentence) for each fact that the record types leave open."""
 
@@ -318,12 +319,7 @@ def check_records(
 
 
 def _typed(
-    model: nn.Module,
-    given: tuple[Inputs, Tensor | None, Loss | None],
-    known: Known,
-    earlier: RecordMode | None = None,
-    *,
-    backward: bool = True,
+    model: nn.Module, given: _Given, known: Known, earlier: RecordMode | None = None, *, backward: bool = True
 ) -> tuple[RecordCheck, RecordMode | None]:
     """One typed pass, and the mode that typed it; None where it was not typed to its end."""
     inputs, targets, loss = given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,18 +12,11 @@ from torch.nn import functional as F
 from tacit.gradients.capture import Capture, Uncovered, captures
 from tacit.gradients.embedding_rows import EmbeddingRows
 
+_UNUSED = {"norm_type", "sparse"}
+
 
 @captures(F.embedding, flexible=True)
-def embedding(
-    capture: Capture,
-    input: Tensor,
-    weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
+def embedding(capture: Capture, input: Tensor, weight: Tensor, padding_idx: int | None = None, **named: Any) -> Tensor:
     """y_t = W[i_t]: row v of the gradient is the sum of b_t over i_t = v; rows at `padding_idx` get none.
 
     Args:
@@ -30,12 +24,9 @@ def embedding(
         input: indices, shape (B, ...).
         weight: the table, shape (rows, width).
         padding_idx: row that gets no gradient.
-        max_norm: must be None; it depends on the whole batch.
-        norm_type: of `max_norm`.
-        scale_grad_by_freq: must be False; it depends on the whole batch.
-        sparse: without effect on per-sample gradients.
+        **named: `max_norm` and `scale_grad_by_freq` must be unset, as they depend on the whole batch.
     """
-    name = _table(capture, weight, max_norm, scale_grad_by_freq)
+    name = _table(capture, weight, named)
     input, axis = capture.batched(input, 0)
     kept = capture.keep(input)
 
@@ -55,14 +46,11 @@ def embedding_bag(
     input: Tensor,
     weight: Tensor,
     offsets: Tensor | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2,
-    scale_grad_by_freq: bool = False,
     mode: str = "mean",
-    sparse: bool = False,
     per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
+    **named: Any,
 ) -> Tensor:
     """Sum, mean or largest values of the rows of each bag; a record has one bag or more, one after the other.
 
@@ -74,19 +62,16 @@ def embedding_bag(
         input: indices, shape (B, length), or (indices,) with `offsets`.
         weight: the table, shape (rows, width).
         offsets: where each bag begins, shape (bags,).
-        max_norm: must be None; it depends on the whole batch.
-        norm_type: of `max_norm`.
-        scale_grad_by_freq: must be False; it depends on the whole batch.
         mode: "sum", "mean" or "max".
-        sparse: without effect on per-sample gradients.
         per_sample_weights: weight of each index, for "sum"; must be no parameter.
         include_last_offset: whether `offsets` ends with the number of indices.
         padding_idx: row that is left out of every bag.
+        **named: `max_norm` and `scale_grad_by_freq` must be unset, as they depend on the whole batch.
 
     Raises:
         Uncovered: the number of bags is no multiple of the batch.
     """
-    name = _table(capture, weight, max_norm, scale_grad_by_freq)
+    name = _table(capture, weight, named)
     starts = None if offsets is None else offsets[: len(offsets) - include_last_offset]
     if capture.axis(input if starts is None else starts, 0) != 0:
         raise Uncovered("embedding_bag runs on bags that are no multiple of the batch")
@@ -132,8 +117,9 @@ def _bags(values: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
     return values[(starts.unsqueeze(1) + places).clamp(max=len(values) - 1)] * present, present
 
 
-def _table(capture: Capture, weight: Tensor, max_norm: float | None, scale_grad_by_freq: bool) -> str:
+def _table(capture: Capture, weight: Tensor, options: dict[str, Any]) -> str:
+    """Name of the table; of all `options`, which torch hands on by name, those in `_UNUSED` change no gradient."""
     name = capture.name(weight)
-    if name is None or max_norm is not None or scale_grad_by_freq:
+    if name is None or any(options[key] is not None and options[key] is not False for key in options.keys() - _UNUSED):
         raise Uncovered("an embedding has max_norm or scale_grad_by_freq, which depend on the whole batch")
     return name

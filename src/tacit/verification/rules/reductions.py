@@ -91,13 +91,12 @@ def roll(call: Call) -> RecordType:
 @rule("tril", "triu", "linalg_inv_ex", "linalg_cholesky_ex", "_linalg_eigh", "_linalg_svd", "linalg_qr", "_linalg_det",
       "_linalg_slogdet", "linalg_lu_factor_ex", "linalg_lu", "triangular_solve", "cholesky_solve", "linalg_pinv",
       "linalg_matrix_exp", "_cdist_forward", "_euclidean_dist",
-      "cholesky_inverse", "linalg_eig")  # fmt: skip
+      "cholesky_inverse", "linalg_eig", public=())  # fmt: skip
 def matrices(call: Call) -> RecordType:
     """Computes within the last two axes; those before them are a batch.
 
     Outputs of `_cdist_forward` with public points on one side keep the rows or columns of the other.
     """
-    call.read(*call.given)
     values = call.all_tensors()
     if call.name in ("aten._cdist_forward", "aten._euclidean_dist") and len(values) == 2:
         return _distances(call, values)
@@ -217,9 +216,8 @@ def multinomial(call: Call) -> RecordType:
 
 
 @rule("nonzero", "masked_select", "bincount", "histc", "_unique2", "unique_dim", "unique_consecutive", "_unique",
-      "histogram", "trace", "repeat_interleave", "_is_all_true", "_is_any_true")  # fmt: skip
+      "histogram", "trace", "repeat_interleave", "_is_all_true", "_is_any_true", public=())  # fmt: skip
 def counted(call: Call) -> RecordType:
     """Rows, values or counts of all records together."""
-    call.read(*call.given)
     call.all_tensors()
     return call.whole()
