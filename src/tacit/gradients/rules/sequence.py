@@ -19,67 +19,58 @@ from torch.nn import functional as F
 from tacit.gradients.capture import Capture, Uncovered, captures
 from tacit.gradients.per_sample_gradients import DenseGradients, OuterProductSum, PerSampleGradients
 
-Run = tuple[Tensor, tuple[Tensor, ...]]
-"""One layer in one direction over the whole sequence: outputs, shape (T, B, H), or (T, B, proj) with a projection; and
-the hidden state and, for an LSTM, the cell state after the last step."""
-Layer = Callable[[Capture, Tensor, tuple[Tensor, ...], Sequence[Tensor], bool], Run]
+State = tuple[Tensor, ...]
+"""The hidden state and, for an LSTM, the cell state."""
+Run = tuple[Tensor, State]
+"""Outputs of a layer over the whole sequence, shape (T, B, H) or (T, B, projection), and its last state."""
+Layer = Callable[[Capture, Tensor, State, Sequence[Tensor], bool], Run]
 
 
-def _lstm(capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Sequence[Tensor], backwards: bool) -> Run:
+def _lstm(capture: Capture, x: Tensor, state: State, weights: Sequence[Tensor], backwards: bool) -> Run:
     """LSTM: i, f, g, o = gates;  c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = P (sigmoid(o) tanh(c'))."""
-    hidden, cell = state
     weight, projection = weights[1].detach(), weights[-1] if len(weights) in (3, 5) else None
-    gates, before = _Gates(capture, x, weights), []
-    outputs, inner, shift = [], [], None
+    gates, inner, shifts = _Gates(capture, x, weights, backwards), [], None
     if projection is not None and capture.name(projection):
-        shift = _projection_root(capture, x, projection, inner, backwards)
-    for time in _times(len(x), backwards):
-        before.append(hidden)
-        i, f, g, o = torch.addmm(gates.roots[time], hidden, weight.t()).chunk(4, 1)
+        shifts = iter(gates.in_order(_projection_root(capture, gates, projection, inner).unbind()))
+
+    def step(gate: Tensor, hidden: Tensor, cell: Tensor) -> State:
+        i, f, g, o = torch.addmm(gate, hidden, weight.t()).chunk(4, 1)
         cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
         hidden = o.sigmoid() * cell.tanh()
         if projection is not None:
             inner.append(hidden.detach())
             hidden = F.linear(hidden, projection.detach())
-            hidden = hidden if shift is None else hidden + shift[time]
-        outputs.append(hidden)
-    gates.keep(before, backwards)
-    return _stacked(outputs, backwards), (hidden, cell)
+            hidden = hidden if shifts is None else hidden + next(shifts)
+        return hidden, cell
+
+    return gates.unrolled(state, step)
 
 
-def _gru(capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Sequence[Tensor], backwards: bool) -> Run:
+def _gru(capture: Capture, x: Tensor, state: State, weights: Sequence[Tensor], backwards: bool) -> Run:
     """GRU: r, z = sigmoid(gates);  n = tanh(x_n + r h_n);  h' = (1 - z) n + z h, h_n the hidden part of a gate."""
-    (hidden,) = state
     weight, bias = weights[1].detach(), weights[3].detach() if len(weights) > 2 else None
-    gates, before, outputs, resets = _Gates(capture, x, weights, together=False), [], [], []
-    for time in _times(len(x), backwards):
-        before.append(hidden)
-        (x_r, x_z, x_n), (h_r, h_z, h_n) = gates.roots[time].chunk(3, 1), F.linear(hidden, weight, bias).chunk(3, 1)
+    gates, resets = _Gates(capture, x, weights, backwards, together=False), []
+
+    def step(gate: Tensor, hidden: Tensor) -> State:
+        (x_r, x_z, x_n), (h_r, h_z, h_n) = gate.chunk(3, 1), F.linear(hidden, weight, bias).chunk(3, 1)
         reset, update = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
         resets.append(reset.detach())
         new = (x_n + reset * h_n).tanh()
-        hidden = new + update * (hidden - new)
-        outputs.append(hidden)
-    scale = torch.ones_like(gates.roots)
-    scale[..., -hidden.shape[1] :] = _stacked(resets, backwards)
-    gates.keep(before, backwards, scale)
-    return _stacked(outputs, backwards), (hidden,)
+        return (new + update * (hidden - new),)
+
+    outputs, last = gates.unrolled(state, step)
+    gates.scale = torch.ones_like(gates.roots)
+    gates.scale[..., -outputs.shape[2] :] = gates.stacked(resets)
+    return outputs, last
 
 
 def _simple(activation: Callable[[Tensor], Tensor]) -> Layer:
     """A plain recurrent layer: h' = tanh(gate) or max(gate, 0)."""
 
-    def layer(
-        capture: Capture, x: Tensor, state: tuple[Tensor, ...], weights: Sequence[Tensor], backwards: bool
-    ) -> Run:
-        (hidden,) = state
-        gates, before, outputs = _Gates(capture, x, weights), [], []
-        for time in _times(len(x), backwards):
-            before.append(hidden)
-            hidden = activation(torch.addmm(gates.roots[time], hidden, weights[1].detach().t()))
-            outputs.append(hidden)
-        gates.keep(before, backwards)
-        return _stacked(outputs, backwards), (hidden,)
+    def layer(capture: Capture, x: Tensor, state: State, weights: Sequence[Tensor], backwards: bool) -> Run:
+        weight = weights[1].detach().t()
+        gates = _Gates(capture, x, weights, backwards)
+        return gates.unrolled(state, lambda gate, hidden: (activation(torch.addmm(gate, hidden, weight)),))
 
     return layer
 
@@ -89,9 +80,12 @@ class _Gates:
 
     Attributes:
         roots: (T, B, gates).
+        hidden: the hidden states before each step, (T, B, H).
+        scale: what the hidden part of the gates is multiplied by; empty for 1.
     """
 
-    def __init__(self, capture: Capture, x: Tensor, weights: Sequence[Tensor], together: bool = True):
+    def __init__(self, capture: Capture, x: Tensor, weights: Sequence[Tensor], backwards: bool, together: bool = True):
+        self._order = -1 if backwards else 1
         self.hidden = self.scale = torch.empty(0)
         bias = None
         if len(weights) > 3:
@@ -111,31 +105,36 @@ class _Gates:
 
         self.roots = capture.root(F.linear(x, weights[0].detach(), bias), (kept,), gradients)
 
-    def keep(self, before: list[Tensor], backwards: bool, scale: Tensor | None = None) -> None:
-        """Remember the hidden states before each step, and what the hidden part of the gates is multiplied by."""
-        self.hidden = _stacked([hidden.detach() for hidden in before], backwards)
-        self.scale = self.scale if scale is None else scale
+    def in_order(self, steps: Sequence[Tensor]) -> Sequence[Tensor]:
+        """One tensor for each time in the order in which they are run, or back."""
+        return steps[:: self._order]
+
+    def stacked(self, steps: Sequence[Tensor]) -> Tensor:
+        """One tensor for each time that was run, in the order of time."""
+        return torch.stack(list(self.in_order(steps)))
+
+    def unrolled(self, state: State, step: Callable[..., State]) -> Run:
+        """Outputs and last state of `step`, which takes the gates of one time and the state before it."""
+        before, outputs = [], []
+        for gate in self.in_order(self.roots.unbind()):
+            before.append(state[0].detach())
+            state = step(gate, *state)
+            outputs.append(state[0])
+        self.hidden = self.stacked(before)
+        return self.stacked(outputs), state
 
 
-def _projection_root(capture: Capture, x: Tensor, weight: Tensor, inner: list[Tensor], backwards: bool) -> Tensor:
+def _projection_root(capture: Capture, gates: _Gates, weight: Tensor, inner: list[Tensor]) -> Tensor:
     """Zeros that are added to what the projection gives; their gradient is that of its output."""
     name = capture.name(weight)
     assert name is not None
-    zeros = x.detach().new_zeros(len(x), x.shape[1], len(weight))
+    zeros = gates.roots.detach().new_zeros(*gates.roots.shape[:2], len(weight))
 
     def gradients(gradient: Tensor) -> Iterator[PerSampleGradients]:
-        right = _stacked(inner, backwards).transpose(0, 1)
+        right = gates.stacked(inner).transpose(0, 1)
         yield OuterProductSum.of_positions(name, gradient.transpose(0, 1), right, capture.buffers)
 
     return capture.root(zeros, (), gradients)
-
-
-def _times(length: int, backwards: bool) -> range:
-    return range(length - 1, -1, -1) if backwards else range(length)
-
-
-def _stacked(steps: list[Tensor], backwards: bool) -> Tensor:
-    return torch.stack(steps[::-1] if backwards else steps)
 
 
 def _rule(layer: Layer, states: int) -> Callable[..., Any]:
@@ -162,17 +161,17 @@ def _rule(layer: Layer, states: int) -> Callable[..., Any]:
         count = len(weights) // (layers * directions)
         x, last = input.transpose(0, 1) if batch_first else input, []
         for depth in range(layers):
-            runs = []
+            outputs = []
             for direction in range(directions):
                 place = depth * directions + direction
                 mine = weights[place * count : (place + 1) * count]
-                runs.append(layer(capture, x, tuple(state[place] for state in given), mine, direction == 1))
-            x = runs[0][0] if directions == 1 else torch.cat([outputs for outputs, _ in runs], 2)
-            last += [states for _, states in runs]
+                result, state = layer(capture, x, tuple(state[place] for state in given), mine, direction == 1)
+                outputs.append(result)
+                last.append(state)
+            x = outputs[0] if directions == 1 else torch.cat(outputs, 2)
             if dropout and train and depth < layers - 1:
                 x = F.dropout(x, dropout, True)
-        outputs = x.transpose(0, 1) if batch_first else x
-        return (outputs, *(torch.stack(parts) for parts in zip(*last, strict=True)))
+        return (x.transpose(0, 1) if batch_first else x, *(torch.stack(parts) for parts in zip(*last, strict=True)))
 
     return rule
 
