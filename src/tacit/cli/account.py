@@ -6,21 +6,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from tacit import check
+from tacit.accounting import Account, Ledger, account, registry
 from tacit.cli.console import REFUTED, screen
 from tacit.errors import InvalidInput
+from tacit.mechanisms import Gaussian
 from tacit.serialization import json_text
 
-if TYPE_CHECKING:
-    from tacit.accounting import Account, Ledger
-
-    _Named = tuple[str, Ledger, str]
-
-PLOT_ENDINGS = [".svg", ".png", ".pdf"]
+_Named = tuple[str, Ledger, str]
 
 
 def account_command(
@@ -77,8 +74,6 @@ def account_command(
         unit: What is protected: the ledger's own unit, or a user of records.
         records_per_user: With --unit user: the most records of one user, as enforced before the run.
     """
-    from tacit.accounting import account
-
     if any(each is not None for each in (records, batch_size, epochs)):
         given = {"noise_multiplier": noise_multiplier, "records": records, "batch_size": batch_size, "epochs": epochs}
         _compare(given, delta=1e-5 if delta is None else delta, relation=relation, bands=bands, json=json)
@@ -91,19 +86,13 @@ def account_command(
             raise InvalidInput("claim must be asked at a delta; got epsilon as well. Leave out --epsilon.")
     if plot is not None:
         # Before the computation, which may take minutes.
-        check.choice("ending of the plot file", plot.suffix, PLOT_ENDINGS)
+        check.choice("ending of the plot file", plot.suffix, [".svg", ".png", ".pdf"])
     ledgers = _ledgers(specs, noise_multiplier, sample_rate, steps, relation)
     group = _group(unit, records_per_user, group, ledgers)
     if plot is not None and len(ledgers) > 1:
         raise InvalidInput(f"plot must be of one SPEC; got {len(ledgers)}. Name one file.")
-    asked = {
-        "delta": delta,
-        "epsilon": epsilon,
-        "accountants": accountant,
-        "group": group,
-        "check_brackets": check_brackets,
-    }
-    found = [account(each, **asked) for _, each, _ in ledgers]
+    asked: dict[str, Any] = {"delta": delta, "epsilon": epsilon, "accountants": accountant, "group": group}
+    found = [account(each, check_brackets=check_brackets, **asked) for _, each, _ in ledgers]
     if json:
         tables = [_table(each, word, answer) for (_, each, word), answer in zip(ledgers, found, strict=True)]
         named = [{"name": name} | table for (name, *_), table in zip(ledgers, tables, strict=True)]
@@ -122,8 +111,6 @@ def account_command(
 
         plot_account(ledgers[0][1], found[0], delta=1e-5 if delta is None else delta, path=plot)
     if any(answer.is_refuted for answer in found):
-        from tacit.accounting import registry
-
         typer.echo(f"pld: {registry.REFUTED}", err=True)
         raise typer.Exit(REFUTED)
     if claim is not None and delta is not None:
@@ -170,9 +157,6 @@ def _ledgers(
     specs: list[Path] | None, noise_multiplier: float | None, sample_rate: float, steps: int, relation: str
 ) -> list[_Named]:
     """The ledgers to account for, each with its name and the word in place of a received run's standings."""
-    from tacit.accounting import Ledger
-    from tacit.mechanisms import Gaussian
-
     if (noise_multiplier is None) == (not specs):
         raise InvalidInput("SPEC must be given, or --noise-multiplier instead; got both or neither. Name one of them.")
     if noise_multiplier is None:
@@ -184,7 +168,6 @@ def _ledgers(
 
 def _ledger_of(path: Path) -> tuple[Ledger, str]:
     """The ledger of a run or a file; `open_run`, which loads what cards and data need, is asked about runs alone."""
-    from tacit.accounting import Ledger
     from tacit.runs.run_signature import in_run
 
     if path.is_file() and not in_run(path):
@@ -197,12 +180,11 @@ def _ledger_of(path: Path) -> tuple[Ledger, str]:
 
 
 def _table(ledger: Ledger, word: str, answer: Account) -> dict[str, Any]:
-    refused = [{"accountant": name, "why": why} for name, why in answer.refused]
     of = "run" if ledger.is_evidence and not word else "spec"
     rows = [result.row() | ({"standing": word} if word and result.is_bound else {}) for result in answer.results]
-    table = {"of": of, "scope": ledger.scope, "results": rows}
+    refused = [{"accountant": name, "why": why} for name, why in answer.refused]
     checked = {} if answer.checked is None else {"checked": answer.checked.row()}
-    return table | {"refused": refused} | checked
+    return {"of": of, "scope": ledger.scope, "results": rows, "refused": refused} | checked
 
 
 def _check_claim(ledgers: list[_Named], claim: float, delta: float, group: int) -> None:
@@ -210,16 +192,13 @@ def _check_claim(ledgers: list[_Named], claim: float, delta: float, group: int) 
     from tacit.accounting.pld.accountant import Pld
     from tacit.reports import words
 
-    refuted = False
-    for name, ledger, _ in ledgers:
-        lower = Pld().grouped(ledger, group).epsilon(delta).interval[0] or 0.0
+    lowers = [(name, Pld().grouped(ledger, group).epsilon(delta).interval[0] or 0.0) for name, ledger, _ in ledgers]
+    for name, lower in lowers:
+        verdict = f"is consistent with what is proven to leak at delta {delta:g}"
         if claim < lower:
-            refuted = True
             verdict = f"is refuted: at least epsilon {words.downward(lower)} is proven to leak at delta {delta:g}"
-        else:
-            verdict = f"is consistent with what is proven to leak at delta {delta:g}"
         typer.echo(f"{name}: the claim epsilon <= {claim:g} {verdict}.", err=True)
-    if refuted:
+    if any(claim < lower for _, lower in lowers):
         raise typer.Exit(REFUTED)
 
 
@@ -244,13 +223,12 @@ def calibrate_command(
         accountant: Accountant that measures the guarantee.
         json: Print JSON.
     """
-    from tacit.accounting.registry import ask
     from tacit.calibration import parameter_of_spec
     from tacit.tradeoff import target_of
 
     target = target_of(epsilon=epsilon, delta=delta, advantage=advantage, mu=mu)
     found = parameter_of_spec(spec, target, accountant=accountant)
-    guarantee = ask(found.guarantee, delta=1e-5 if delta is None else delta)
+    guarantee = registry.ask(found.guarantee, delta=1e-5 if delta is None else delta)
     if json:
         print(json_text({"parameter": found.parameter, "value": found.value, "guarantee": guarantee.row()}))
         return

@@ -1,18 +1,26 @@
 """`tacit audit`: attack the model of an earlier run."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import typer
 
 from tacit import check
+from tacit.accounting.claims import claim_of, claims_of, states_claim
+from tacit.attacks import Scores
+from tacit.audit import Report, audit_foreign_scores
 from tacit.cli.console import REFUTED, progress_bars, screen
+from tacit.data.declarations import column_named
+from tacit.data.delimited import is_parquet, read_columns, table_file
+from tacit.data.draft import format_of
+from tacit.data.labels import numbers, text
 from tacit.errors import InvalidInput
+from tacit.reports import audit_files, audit_table, audit_table_of, words
+from tacit.reports.audit_page import audited_sentence, finding_table, overlap_table
+from tacit.runs.open_run import ledger_at, run_of
+from tacit.runs.run_signature import append
 from tacit.serialization import json_text
-
-if TYPE_CHECKING:
-    from tacit.attacks import Scores
-    from tacit.audit import Report
 
 
 def audit_command(
@@ -66,79 +74,49 @@ def audit_command(
     if (run is None) == (scores is None):
         raise InvalidInput("RUN must be given, or --scores instead; got both or neither. Name one of them.")
     if scores is not None:
-        options = {"member": member, "score": score, "claim": claim, "delta": delta, "trials": trials, "coins": coins}
-        _audit_scores(scores, options, confidence=0.95 if confidence is None else confidence, out=out, json=json)
-        return
-    assert run is not None
-    from tacit.runs import audit_run
+        options: dict[str, Any] = {"trials": trials, "coins": coins}
+        options |= {"confidence": 0.95 if confidence is None else confidence}
+        judged = read_scores(scores, member=member, score=score)
+        report, title = _judged(judged, claim, delta, options), scores.stem
+    else:
+        from tacit.runs import audit_run
 
-    with progress_bars() as on_progress:
-        report = audit_run(
-            run,
-            data_dir=data_dir,
-            attacks=attack,
-            confidence=confidence,
-            runs=runs,
-            shadows=shadows,
-            canaries=canaries,
-            trust_code=trust_code,
-            on_progress=on_progress,
-        )
-    _tell(report, run, run.resolve().name, json=json)
-
-
-def _audit_scores(path: Path, options: dict[str, Any], *, confidence: float, out: Path | None, json: bool) -> None:
-    """Judge the scores of a file; raises `typer.Exit(3)` where they refute the claim."""
-    from tacit.accounting.claims import claim_of, claims_of, states_claim
-    from tacit.audit import audit_foreign_scores
-    from tacit.runs.open_run import ledger_at, run_of
-
-    found = read_scores(path, member=options["member"], score=options["score"])
-    claim, delta = None, options["delta"]
-    if options["claim"] is not None:
-        if (opened := run_of(options["claim"])) is not None:  # A claim of a run that was changed is none.
-            opened.warn()
-        if states_claim(options["claim"]):
-            stated = claims_of(options["claim"])
-            claim = claim_of(stated[0].ledger, stated)
-            delta = stated[0].delta if delta is None else delta
-        else:
-            claim = claim_of(ledger_at(options["claim"])[0])
-            if claim is None:
-                raise InvalidInput('claim must be mechanisms that `pld` accounts for, or a table "claim"; got neither.')
-    report = audit_foreign_scores(
-        found,
-        delta=1e-5 if delta is None else delta,
-        claim=claim,
-        trials=options["trials"],
-        coins=options["coins"],
-        confidence=confidence,
-        relation="add_remove" if claim is None else claim.relation,
-    )
-    _tell(report, out, path.stem, json=json)
-
-
-def _tell(report: "Report", out: Path | None, title: str, *, json: bool) -> None:
-    """Write the page into `out`, print the report, and raise `typer.Exit(3)` where it refutes the claim."""
-    from tacit.reports import audit_files, audit_table_of
-    from tacit.runs.run_signature import append
-
-    page = None
+        assert run is not None
+        options = {"data_dir": data_dir, "attacks": attack, "confidence": confidence, "runs": runs}
+        options |= {"shadows": shadows, "canaries": canaries, "trust_code": trust_code}
+        with progress_bars() as on_progress:
+            report = audit_run(run, on_progress=on_progress, **options)
+        out, title = run, run.resolve().name
     if out is not None:
         append(out, "audit", audit_files(report, title=title))
-        page = out / "audit.html"
     if json:
         print(json_text(audit_table_of(report)))
     else:
-        _print(report, page)
+        _print(report, None if out is None else out / "audit.html")
     if report.refuted:
         raise typer.Exit(REFUTED)
 
 
-def _print(report: "Report", page: Path | None) -> None:
-    from tacit.reports import audit_table, words
-    from tacit.reports.audit_page import audited_sentence, finding_table, overlap_table
+def _judged(scores: Scores, claimed: Path | None, delta: float | None, options: dict[str, Any]) -> Report:
+    """The verdict on scores, and on the claim of the file `claimed`, by the `options` of `audit_foreign_scores`."""
+    claim = None
+    if claimed is not None:
+        if (opened := run_of(claimed)) is not None:  # A claim of a run that was changed is none.
+            opened.warn()
+        if states_claim(claimed):
+            stated = claims_of(claimed)
+            claim = claim_of(stated[0].ledger, stated)
+            delta = stated[0].delta if delta is None else delta
+        else:
+            claim = claim_of(ledger_at(claimed)[0])
+            if claim is None:
+                raise InvalidInput('claim must be mechanisms that `pld` accounts for, or a table "claim"; got neither.')
+    relation = "add_remove" if claim is None else claim.relation
+    at = 1e-5 if delta is None else delta
+    return audit_foreign_scores(scores, delta=at, claim=claim, relation=relation, **options)
 
+
+def _print(report: Report, page: Path | None) -> None:
     console = screen()
     console.print(audited_sentence(report), style="bold")
     if report.claim is not None:
@@ -172,7 +150,7 @@ _MEMBERS = {"1": True, "true": True, "yes": True, "in": True, "member": True, "1
 _LARGEST = 1 << 30  # bytes of a file: a column of scores of thirty million records
 
 
-def read_scores(path: Path, *, member: str = "member", score: str = "score") -> "Scores":
+def read_scores(path: Path, *, member: str = "member", score: str = "score") -> Scores:
     """The scores in a CSV or Parquet file.
 
     The file holds per-record secrets: messages count rows that break a rule and quote none. The threshold is the mean
@@ -186,14 +164,6 @@ def read_scores(path: Path, *, member: str = "member", score: str = "score") -> 
     Raises:
         InvalidInput: the file, its header or a cell breaks its rule.
     """
-    import numpy as np
-
-    from tacit.attacks import Scores
-    from tacit.data.declarations import column_named
-    from tacit.data.delimited import is_parquet, read_columns, table_file
-    from tacit.data.draft import format_of
-    from tacit.data.labels import numbers, text
-
     file = table_file(path)
     if file.stat().st_size > _LARGEST:
         raise check.fail("scores", f"a file of at most {_LARGEST >> 20} MiB", f"{file.stat().st_size >> 20} MiB")

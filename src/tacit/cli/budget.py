@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tacit import check
+from tacit.accounting.filters import KINDS
+from tacit.budget import DatasetBudget, Registry, Scope, find_registry, totals
+from tacit.budget.registry import FILE
 from tacit.cli.console import CommandGroup
 from tacit.cli.statement import about
+from tacit.relation import Relation
 from tacit.serialization import json_text, write_bytes, write_text
-
-if TYPE_CHECKING:
-    from tacit.budget import DatasetBudget, Registry, Scope
-    from tacit.tradeoff import Target
+from tacit.statement import Subject
+from tacit.statement.document import read_bounded
+from tacit.statement.writing import budget_statement
+from tacit.tradeoff import Epsilon, Target, target_of
 
 NOT_TRACKED = (
     "Budget: the total over runs on these records is not tracked, so across runs this number is only claimed "
@@ -56,21 +59,19 @@ def init(
         registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
         data_dir: Folder of the data files.
     """
-    from tacit.budget import Registry, find_registry
-    from tacit.budget.registry import FILE
-    from tacit.relation import Relation
-
     cap = _target(epsilon, delta, advantage, mu)
     Relation.parse(relation)
-    declared = _scope(scope, cap, plan, order)
-    records = None if data is None else _training_records(data, data_dir)
-    found = find_registry(registry) if registry is None else None
+    declared, records = _scope(scope, cap, plan, order), None
+    if data is not None:
+        from tacit.runs import read_config
+        from tacit.runs.builders import dataset_of
+
+        records = dataset_of(read_config(data, {}), data_dir)
+    found = find_registry() if registry is None else None
     book = found if found is not None else Registry.create(registry if registry is not None else FILE)
-    if records is not None:
-        known = book.recognise(records.x_train, records.y_train)
-        if known:
-            hint = f"Use --budget {known[0]}: the same people have one budget."
-            raise check.fail("data", "records that no data set has yet", known[0], hint)
+    if records is not None and (known := book.recognise(records.x_train, records.y_train)):
+        hint = f"Use --budget {known[0]}: the same people have one budget."
+        raise check.fail("data", "records that no data set has yet", known[0], hint)
     facts = {} if records is None else {"records": len(records.y_train)}
     dataset = book.declare(name, unit=unit, relation=relation, facts=facts, scope=declared)
     if records is not None:
@@ -90,22 +91,18 @@ def show(name: str | None = None, *, registry: str | None = None, json: bool = F
         registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
         json: Print JSON.
     """
-    from tacit.budget.totals import left_in_words, odometer_in_words, total_table
-
-    book = _registry(registry)
-    rows = []
-    for dataset in _chosen(book, name):
-        rows.append(total_table(dataset.known))
-        if not json:
-            print(total_sentence(dataset))
-            for cap in dataset.known.caps.values():
-                print(f"  {left_in_words(dataset.known, cap)}")
-            if dataset.known.scope.kind == "odometer":
-                print(f"  {odometer_in_words(dataset.known)}")
-            for sentence in dataset.total().assumptions:
-                print(f"  Assumed: {sentence}")
+    chosen = _chosen(registry, name)
     if json:
-        print(json_text(rows))
+        print(json_text([totals.total_table(dataset.known) for dataset in chosen]))
+        return
+    for dataset in chosen:
+        print(total_sentence(dataset))
+        for cap in dataset.known.caps.values():
+            print(f"  {totals.left_in_words(dataset.known, cap)}")
+        if dataset.known.scope.kind == "odometer":
+            print(f"  {totals.odometer_in_words(dataset.known)}")
+        for sentence in dataset.total().assumptions:
+            print(f"  Assumed: {sentence}")
 
 
 @budget_app.command()
@@ -145,9 +142,7 @@ def history(name: str | None = None, *, registry: str | None = None, json: bool 
         registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
         json: Print JSON.
     """
-    from tacit.budget.totals import history_rows
-
-    rows = [row for dataset in _chosen(_registry(registry), name) for row in history_rows(dataset.history())]
+    rows = [row for dataset in _chosen(registry, name) for row in totals.history_rows(dataset.history())]
     rows.sort(key=lambda row: row["number"])
     if json:
         print(json_text(rows))
@@ -168,9 +163,7 @@ def export(
         out: File to write; printed by default.
         registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
     """
-    from tacit.budget.totals import export_text
-
-    text = export_text([(each.known, each.history()) for each in _chosen(_registry(registry), name)], form)
+    text = totals.export_text([(each.known, each.history()) for each in _chosen(registry, name)], form)
     if out is None:
         print(text)
     else:
@@ -210,10 +203,6 @@ def statement(
         delta: Bound epsilon at this delta too (repeatable).
         registry: File or URL; by default TACIT_BUDGET, else tacit-budget.sqlite here or above.
     """
-    from tacit.statement import Subject
-    from tacit.statement.document import read_bounded
-    from tacit.statement.writing import budget_statement
-
     dataset = _registry(registry).dataset(name)
     given = {"data_version": data_version, "one_record": one_record, "fact": fact, "owner": owner}
     given |= {"contact": contact, "purpose": purpose, "date": date}
@@ -238,12 +227,10 @@ def total_sentence(dataset: DatasetBudget | None) -> str:
     """What was spent on `dataset` by now, of what, and on which grounds."""
     if dataset is None:
         return NOT_TRACKED
-    from tacit.budget.totals import spent_in_words
-
     known = dataset.known
     runs = sum(held.status != "abandoned" and bool(held.steps) for held in known.held.values())
     many = "1 run" if runs == 1 else f"{runs} runs"
-    return f"Budget {dataset.name}: {many} {spent_in_words(known)}."
+    return f"Budget {dataset.name}: {many} {totals.spent_in_words(known)}."
 
 
 def charged_name(budget: str | None, no_budget: bool) -> str | None:
@@ -256,21 +243,19 @@ def charged_name(budget: str | None, no_budget: bool) -> str | None:
 
 
 def _registry(where: str | None) -> Registry:
-    from tacit.budget import find_registry
-
     found = find_registry(where)
     if found is None:
         raise check.fail("registry", "in this folder or above it", None, "Run tacit budget init NAME.")
     return found
 
 
-def _chosen(book: Registry, name: str | None) -> list[DatasetBudget]:
+def _chosen(registry: str | None, name: str | None) -> list[DatasetBudget]:
+    """The data set called `name`, or all of the registry."""
+    book = _registry(registry)
     return [book.dataset(each) for each in ([name] if name is not None else book.names)]
 
 
 def _target(epsilon: float | None, delta: float | None, advantage: float | None, mu: float | None) -> Target | None:
-    from tacit.tradeoff.target import target_of
-
     if epsilon is delta is advantage is mu is None:
         return None
     return target_of(epsilon=epsilon, delta=delta, advantage=advantage, mu=mu)
@@ -278,10 +263,7 @@ def _target(epsilon: float | None, delta: float | None, advantage: float | None,
 
 def _scope(kind: str, cap: Target | None, plan: Path | None, order: float | None) -> Scope:
     """The scope of a data set; a filter's budget is the cap."""
-    from tacit.accounting.filters import KINDS
-    from tacit.budget import Scope
     from tacit.runs.open_run import ledger_at
-    from tacit.tradeoff import Epsilon
 
     meant = None if plan is None else ledger_at(plan)[0].mechanism
     if kind not in KINDS:
@@ -289,10 +271,3 @@ def _scope(kind: str, cap: Target | None, plan: Path | None, order: float | None
     if not isinstance(cap, Epsilon):
         raise check.fail("cap", "given by --epsilon and --delta for a filter, whose budget it is", cap)
     return Scope(kind, cap, meant, order)
-
-
-def _training_records(data: str, data_dir: Path | None) -> Any:
-    from tacit.runs import read_config
-    from tacit.runs.builders import dataset_of
-
-    return dataset_of(read_config(data, {}), data_dir, lambda stage, done, total: None)

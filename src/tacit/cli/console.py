@@ -69,21 +69,16 @@ def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
 
     None where stderr is no terminal, so that a log holds sentences only.
     """
-    columns = (
-        TextColumn("{task.description:<18}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    stages = TextColumn("{task.description:<18}", markup=False)
+    columns = [kind() for kind in (BarColumn, MofNCompleteColumn, TimeElapsedColumn, TimeRemainingColumn)]
     console = screen(stderr=True)
-    with Progress(*columns, console=console, refresh_per_second=4, disable=not console.is_terminal) as progress:
-        bars: dict[str, int] = {}
+    with Progress(stages, *columns, console=console, refresh_per_second=4, disable=not console.is_terminal) as progress:
+        bars: dict[str, Any] = {}
 
         def on_progress(stage: str, done: int, total: int) -> None:
             if stage not in bars:
                 bars[stage] = progress.add_task(stage, total=total)
-            progress.update(progress.task_ids[bars[stage]], completed=done, total=total)
+            progress.update(bars[stage], completed=done, total=total)
 
         yield on_progress
 

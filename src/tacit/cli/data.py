@@ -61,10 +61,8 @@ def data_command(
 
 
 def _answers(fact: dict[str, Any]) -> str:
-    return "numbers" if fact["task"] == "regression" else f"{len(fact['classes'])} {_KINDS[fact['task']]}"
-
-
-_KINDS = {"classification": "classes", "ratings": "stars"}
+    kinds = {"classification": "classes", "ratings": "stars"}
+    return f"{len(fact['classes'])} {kinds[fact['task']]}" if fact["task"] in kinds else "numbers"
 
 
 table_app = CommandGroup("Draft a configuration for a table of your own.")
@@ -107,7 +105,8 @@ def init(
     """
     file = table_file(file)
     home = out if out is not None else file.with_name(file.name.split(".")[0] + ".toml")
-    if str(home) != "-" and home.exists():
+    to_screen = str(home) == "-"
+    if home.exists() and not to_screen:
         raise check.fail("out", "a file that is not there yet", str(home), "Name another one by --out.")
     if ask and look:
         raise check.fail("--look", "left out with --ask", "both", 'Answer "look" where values may be read.')
@@ -117,13 +116,13 @@ def init(
         found = ask_about(file.name, read_columns(file, form), form, target=target, task=task)
     else:
         found = draft(file, target=target, task=task, look=look, form=form)
-    if home.resolve().parent != file.resolve().parent and str(home) != "-":
+    if home.resolve().parent != file.resolve().parent and not to_screen:
         found = replace(found, path=str(file.resolve()))
     for note in found.notes:
         print(note, file=sys.stderr)
     if look:
         print("Values were read: what the draft proposes from them is no public knowledge.", file=sys.stderr)
-    if str(home) == "-":
+    if to_screen:
         print(found.text)
         return
     write_text(home, found.text)
@@ -337,10 +336,8 @@ def _without_source(now: Draft) -> list[Entry]:
 
 
 def _source_prompt(now: Draft) -> str:
-    asked = _without_source(now)
-    if not asked:
-        return ""
-    return f'Where are the answers known from? One source for all, or "{asked[0].key}=SOURCE; *=SOURCE"'
+    told = 'Where are the answers known from? One source for all, or "{}=SOURCE; *=SOURCE"'
+    return next((told.format(entry.key) for entry in _without_source(now)), "")
 
 
 def _with_sources(now: Draft, typed: str) -> Draft:

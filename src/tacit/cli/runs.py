@@ -18,6 +18,12 @@ import typer
 
 from tacit import check
 from tacit.cli.console import CommandGroup, screen
+from tacit.reports import card_markdown
+from tacit.reports.tables import pairs_table, rows_table
+from tacit.reports.words import OUTSIDE
+from tacit.runs import folders
+from tacit.runs.open_run import open_run
+from tacit.runs.run_signature import CARD
 from tacit.serialization import json_text, write_bytes, write_text
 
 runs_app = CommandGroup("List, compare, export and clean runs.")
@@ -31,16 +37,13 @@ def list_runs(folder: Path = Path("runs"), *, json: bool = False) -> None:
         folder: Folder with the folders of runs.
         json: Print JSON.
     """
-    from tacit.runs.folders import runs_in
-
-    rows = list(runs_in(folder).values())
+    rows = list(folders.runs_in(folder).values())
     if json:
         print(json_text({"runs": rows}))
-        return
-    if not rows:
+    elif rows:
+        _print_rows(rows)
+    else:
         print(f"No runs in {folder}.")
-        return
-    _print_rows(rows)
 
 
 @runs_app.command()
@@ -51,20 +54,14 @@ def show(run: Path, *, json: bool = False) -> None:
         run (RUN): Folder of a run.
         json: Print JSON.
     """
-    from tacit.runs.folders import run_row
-    from tacit.runs.open_run import open_run
-
     found = open_run(run)
-    row, card = run_row(found, found.card), found.card
+    row, card = folders.run_row(found, found.card), found.card
     if json:
         print(json_text(row | {"card": card}))
         return
     content = {**row, **(card.get("metrics") or {}), **(card.get("settings") or {})}
     if found.state == "stopped":
         content["go on with"] = f"tacit train --resume {run}"
-    from tacit.reports.tables import pairs_table
-    from tacit.reports.words import OUTSIDE
-
     console = screen()
     console.print(pairs_table(content))
     if found.reserve:
@@ -82,10 +79,7 @@ def compare(runs: list[Path], *, json: bool = False) -> None:
         runs (RUN...): Folders of finished runs.
         json: Print JSON.
     """
-    from tacit.runs.folders import compared
-    from tacit.runs.open_run import open_run
-
-    rows = compared([open_run(run) for run in runs])
+    rows = folders.compared([open_run(run) for run in runs])
     if json:
         print(json_text({"runs": rows}))
         return
@@ -103,12 +97,10 @@ def export(run: Path, *, out: Path, onnx: bool = False, trust_code: bool = False
         onnx: Add model.onnx: the model with its preprocessing; extra tacit[onnx].
         trust_code: Run the model's own code that RUN names; shows its file and hash.
     """
-    from tacit.runs.folders import export_run
-    from tacit.runs.open_run import open_run
-    from tacit.runs.prediction import load
+    from tacit.runs import load
 
     graph = load(run, trust_code=trust_code).onnx() if onnx else None
-    paths = export_run(open_run(run), out)
+    paths = folders.export_run(open_run(run), out)
     if graph is not None:
         paths.append(out / "model.onnx")
         write_bytes(paths[-1], graph)
@@ -124,14 +116,11 @@ def clean(folder: Path = Path("runs"), *, yes: bool = False) -> None:
         folder: Folder with the folders of runs.
         yes: Remove them; otherwise they are listed.
     """
-    from tacit.runs.folders import clean as remove
-    from tacit.runs.folders import runs_in
-
     # A stopped run stays, because its ledger says what was spent; so does a finished one.
-    found = [path for path, row in runs_in(folder).items() if row["state"] == "begun"]
+    found = [path for path, row in folders.runs_in(folder).items() if row["state"] == "begun"]
     for run in found:
         if yes:
-            remove(run)
+            folders.clean(run)
         print(f"{'removed' if yes else 'would be removed'}: {run}")
     if not found:
         print("Nothing to remove: every run has released something, and its ledger must stay.")
@@ -140,8 +129,6 @@ def clean(folder: Path = Path("runs"), *, yes: bool = False) -> None:
 
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:
-    from tacit.reports.tables import rows_table
-
     console = screen()
     console.print(rows_table(rows, width=console.width))
 
@@ -153,10 +140,6 @@ def card_command(run: Path, *, out: Path | None = None) -> None:
         run (RUN): Folder of a finished `tacit train`, or its card.json.
         out: Markdown file to write; printed by default.
     """
-    from tacit.reports import card_markdown
-    from tacit.runs.open_run import open_run
-    from tacit.runs.run_signature import CARD
-
     opened = open_run(run if run.is_dir() or run.name != CARD else run.parent)
     opened.needs(CARD)
     text = card_markdown(opened.card, reserve=opened.reserve.replace("This run", "This card", 1))
@@ -180,7 +163,7 @@ def predict_command(
         trust_code: Run the model's own code that RUN names; shows its file and hash.
         show_values: Error messages may quote values of the data.
     """
-    from tacit.runs.prediction import load
+    from tacit.runs import load
 
     if out is not None and out.exists():
         raise check.fail("out", "a file that is not there yet", str(out), "Name another one.")
@@ -190,18 +173,14 @@ def predict_command(
     if model.task != "regression":
         header += [f"probability {name}" for name in model.classes_]
         columns += model.predict_proba(features).T.tolist()
-    lines = [header, *([_cell(value) for value in row] for row in zip(*columns, strict=True))]
+    cells = [[f"{cell:.6g}" if isinstance(cell, float) else cell for cell in column] for column in columns]
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
+    csv.writer(text, lineterminator="\n").writerows([header, *zip(*cells, strict=True)])
     if out is None:
         print(text.getvalue(), end="")
     else:
         write_text(out, text.getvalue())
-        print(f"{len(lines) - 1} predictions: {out}")
-
-
-def _cell(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+        print(f"{len(cells[0])} predictions: {out}")
 
 
 def serve_command(runs: Path = Path("runs"), *, port: int = 8765, open_browser: bool = False) -> None:

@@ -16,6 +16,11 @@ import typer
 from tacit.cli.console import CommandGroup, screen
 from tacit.errors import InvalidInput
 from tacit.serialization import json_text, write_bytes, write_text
+from tacit.signing import configuration_folder
+from tacit.statement import TrustStore, Verdict, author_key, check_statement, keys, open_envelope, sealed
+from tacit.statement.checking import note_seen, statement_page
+from tacit.statement.document import REVOCATION, read_bounded
+from tacit.statement.forms import public_form
 
 
 def about(**given: Any) -> dict[str, Any]:
@@ -62,7 +67,6 @@ def statement_command(
         form (--format): Print the claims of NIST SP 800-226 (nist) or the deployments registry's fields.
     """
     from tacit.runs.folders import write_ledger_statement, write_statement
-    from tacit.statement.document import read_bounded
 
     if form is not None and source.is_file():
         print_form(read_bounded(source), form)
@@ -73,17 +77,14 @@ def statement_command(
         path = write_statement(source, out, about=about(**given), deltas=delta or ())
     else:
         path = write_ledger_statement(source, out, about=about(**given), deltas=delta or (), model=model)
-    if form is not None:
+    if form is None:
+        screen().print(f"{path}: check it with tacit check {path}")
+    else:
         print_form(read_bounded(path), form)
-        return
-    screen().print(f"{path}: check it with tacit check {path}", markup=False)
 
 
 def print_form(content: bytes, form: str) -> None:
     """Print a statement in a public form; raises `InvalidInput` where it is contradicted."""
-    from tacit.statement import Verdict, check_statement
-    from tacit.statement.forms import public_form
-
     payload, findings = check_statement(content)
     wrong = [finding for finding in findings if finding.verdict is Verdict.CONTRADICTED]
     if wrong:
@@ -112,10 +113,6 @@ def check_command(
         html: Write the statement and its verdicts as a page to FILE.
         json: Print JSON.
     """
-    from tacit.statement import TrustStore, Verdict, check_statement
-    from tacit.statement.checking import note_seen, statement_page
-    from tacit.statement.document import read_bounded
-
     wanted = TrustStore().fingerprint_of(key) if key else ""
     payload, findings = check_statement(read_bounded(file), key=wanted, model=model, slow=slow)
     note_seen(payload, findings)
@@ -130,8 +127,8 @@ def check_command(
             screen().print(f"{finding.verdict.words:16} {finding.field}: {finding.says}", style=style, markup=False)
         for fact in payload.get("facts", []) if worst is not Verdict.CONTRADICTED else []:
             if fact["how"] in ("declared", "assumed"):
-                screen().print(f"{fact['how']:16} {fact['says'] or fact['id']}", markup=False)
-        screen().print(f"{worst.words}", style="bold", markup=False)
+                screen().print(f"{fact['how']:16} {fact['says'] or fact['id']}")
+        screen().print(f"{worst.words}", style="bold")
     raise typer.Exit(worst.exit_code)
 
 
@@ -145,11 +142,8 @@ def new(*, out: Path | None = None) -> None:
     Args:
         out: Write the public key to FILE.
     """
-    from tacit.signing import configuration_folder
-    from tacit.statement.keys import AUTHOR, AuthorKey
-
-    key = AuthorKey.new()
-    key.save(configuration_folder() / AUTHOR)
+    key = keys.AuthorKey.new()
+    key.save(configuration_folder() / keys.AUTHOR)
     _show(key.public, out)
 
 
@@ -160,8 +154,6 @@ def show(*, out: Path | None = None) -> None:
     Args:
         out: Write the public key to FILE.
     """
-    from tacit.statement import author_key
-
     _show(author_key().public, out)
 
 
@@ -173,11 +165,8 @@ def trust(file: Path, *, name: str) -> None:
         file (FILE): A public key, as tacit key show --out writes it.
         name: The name under which its owner is shown.
     """
-    from tacit.statement import TrustStore
-    from tacit.statement.keys import read_public
-
-    key = TrustStore().trust(name, read_public(file))
-    screen().print(f"{key.name}: {key.fingerprint}", markup=False)
+    key = TrustStore().trust(name, keys.read_public(file))
+    screen().print(f"{key.name}: {key.fingerprint}")
 
 
 @key_app.command()
@@ -190,9 +179,6 @@ def revoke(file: Path | None = None, *, out: Path | None = None) -> None:
         file ([FILE]): A revocation that the owner of a trusted key signed.
         out: Revoke this user's own key: write the revocation to FILE.
     """
-    from tacit.statement import TrustStore, author_key, open_envelope, sealed
-    from tacit.statement.document import REVOCATION, read_bounded
-
     if (file is None) == (out is None):
         raise InvalidInput("revoke must be given a FILE to take, or --out FILE to write; got both or neither.")
     if out is not None:
@@ -206,23 +192,19 @@ def revoke(file: Path | None = None, *, out: Path | None = None) -> None:
     if not (revocation.is_signed and revocation.is_canonical and isinstance(time, str)):
         raise InvalidInput("file must be a revocation signed by the key that it revokes; its signature fails.")
     key = TrustStore().revoke(revocation.key, time)
-    screen().print(f"{key.name}: revoked; the revocation states {key.revoked}, its signer's word.", markup=False)
+    screen().print(f"{key.name}: revoked; the revocation states {key.revoked}, its signer's word.")
 
 
 @key_app.command("list")
 def listed() -> None:
     """List the trusted keys."""
-    from tacit.statement import TrustStore
-
     for key in TrustStore().keys:
         end = f"  revoked {key.revoked} (its signer's word)" if key.revoked else ""
-        screen().print(f"{key.fingerprint}  {key.name}{end}", markup=False)
+        screen().print(f"{key.fingerprint}  {key.name}{end}")
 
 
 def _show(public: bytes, out: Path | None) -> None:
-    from tacit.statement.keys import fingerprint, public_pem
-
-    screen().print(f"fingerprint {fingerprint(public)}")
-    print(public_pem(public), end="")
+    screen().print(f"fingerprint {keys.fingerprint(public)}")
+    print(keys.public_pem(public), end="")
     if out is not None:
-        write_text(out, public_pem(public))
+        write_text(out, keys.public_pem(public))

@@ -8,19 +8,18 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+from unittest.mock import patch
 
-from tacit import check
+from tacit import check, sweeps
 from tacit.cli.console import screen, sweep_bar
 from tacit.errors import PrivacyWarning
 from tacit.serialization import json_text
-
-if TYPE_CHECKING:
-    from tacit.sweeps import Result
+from tacit.sweeps import Result, Store
+from tacit.sweeps.store import settings_row, table, value_row, varying
 
 
 def sweep_command(
@@ -49,46 +48,22 @@ def sweep_command(
         json: Print JSON.
     """
     from tacit.cli.budget import charged_name
-    from tacit.sweeps import Store, stored, sweep
+    from tacit.runs.run_budget import DATASET
     from tacit.sweeps.grid import check_affordable, read_grid, total_sentences
 
     plan, opened = read_grid(grid), Store(store)
     name = charged_name(budget, no_budget)
-    with _charged(name):
+    # By the environment, so that runs of worker processes are charged too.
+    with patch.dict(os.environ, {} if name is None else {DATASET: name}), sweep_bar("runs") as on_progress:
         if name is not None:
-            before = stored(plan.tasks, opened, data_dir=data_dir)
+            before = sweeps.stored(plan.tasks, opened, data_dir=data_dir)
             missing = [task for task, result in zip(plan.tasks, before, strict=True) if result is None]
             check_affordable(plan.name, missing, name)
-        with sweep_bar("runs") as on_progress:
-            results = sweep(
-                plan.name,
-                plan.tasks,
-                opened,
-                data_dir=data_dir,
-                workers=workers,
-                engine=engine,
-                on_progress=on_progress,
-            )
+        given: dict[str, Any] = {"data_dir": data_dir, "workers": workers, "engine": engine}
+        results = sweeps.sweep(plan.name, plan.tasks, opened, on_progress=on_progress, **given)
     show([replace(result, sweep=plan.name) for result in results], unfinished=opened.unfinished, json=json)
     for sentence in total_sentences(results):
         print(sentence, file=sys.stderr if json else sys.stdout)
-
-
-@contextmanager
-def _charged(name: str | None) -> Iterator[None]:
-    """Context in which runs, those of worker processes included, are charged to the data set `name`."""
-    from tacit.runs.run_budget import DATASET
-
-    before = os.environ.get(DATASET)
-    if name is not None:
-        os.environ[DATASET] = name
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(DATASET, None)
-        else:
-            os.environ[DATASET] = before
 
 
 def results_command(
@@ -108,15 +83,12 @@ def results_command(
         mlflow: Log every result to this MLflow tracking URI.
         json: Print JSON.
     """
-    from tacit.sweeps import Store
-    from tacit.sweeps import export as write
-
     if not store.exists():
         raise check.fail("store", "a file that exists", str(store), "Run `tacit sweep FILE.toml` first.")
     opened = Store(store, read_only=True)
     results = opened.results(sweep)
     if export is not None:
-        write(results, export)
+        sweeps.export(results, export)
     if mlflow is not None:
         from tacit.integrations.mlflow import log_results
 
@@ -129,8 +101,6 @@ def show(results: Sequence[Result], *, unfinished: int, json: bool) -> None:
 
     What the numbers leave out stands on stderr: rows that nobody vouches for, and tasks that were started more often.
     """
-    from tacit.sweeps.store import settings_row, table, value_row, varying
-
     for told in reserves(results, unfinished):
         warnings.warn(told, PrivacyWarning, stacklevel=2)
     if json:
@@ -139,24 +109,16 @@ def show(results: Sequence[Result], *, unfinished: int, json: bool) -> None:
     from tacit.reports import sweep_table
 
     console = screen()
-    groups: dict[tuple[str, str], list[Result]] = {}
-    for result in results:
-        groups.setdefault((result.sweep, result.function), []).append(result)
-    for (sweep, function), group in groups.items():
-        rows = [settings_row(result) for result in group]
-        settings = [row | _reserved(group, result) for row, result in zip(varying(rows), group, strict=True)]
+    for sweep, function in dict.fromkeys((result.sweep, result.function) for result in results):
+        group = [result for result in results if (result.sweep, result.function) == (sweep, function)]
+        rows = varying([settings_row(result) for result in group])
+        # The cells `of` and `ran` stand where a row of the group needs them.
+        if any(each.of == "spec" for each in group):
+            rows = [row | {"of": result.of} for row, result in zip(rows, group, strict=True)]
+        if any(each.ran > 1 for each in group):
+            rows = [row | {"ran": result.ran} for row, result in zip(rows, group, strict=True)]
         values = [value_row(result) for result in group]
-        console.print(sweep_table(f"{sweep} ({function})", settings, values, width=console.width))
-
-
-def _reserved(group: Sequence[Result], result: Result) -> dict[str, object]:
-    """The cells `of` and `ran`, where a row of the group needs them."""
-    found: dict[str, object] = {}
-    if any(each.of == "spec" for each in group):
-        found["of"] = result.of
-    if any(each.ran > 1 for each in group):
-        found["ran"] = result.ran
-    return found
+        console.print(sweep_table(f"{sweep} ({function})", rows, values, width=console.width))
 
 
 def reserves(results: Sequence[Result], unfinished: int) -> list[str]:

@@ -187,8 +187,8 @@ def train_command(
     if preset is None and resume is None:
         hint = "Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
         raise check.fail("PRESET", "given unless --resume is", None, hint)
-    given = {**overrides, "budget": budget, "no_budget": no_budget or None}
-    seed = None if resume is None else _only_a_seed(preset, out, given)
+    given = {**overrides, "budget": budget, "no_budget": no_budget or None, "PRESET": preset, "out": out}
+    seed = None if resume is None else _only_a_seed(given)
     with interruptible(), progress_bars() as on_progress:
         if int(os.environ.get("RANK") or 0):  # Of torchrun: rank 0 does the rest.
             config = (
@@ -255,45 +255,31 @@ def plan_command(
 
     model: Any = parameters
     if preset is not None:
+        from tacit.runs import read_config
+        from tacit.runs.builders import dataset_of, network_of, sampling_of
+
         if parameters is not None or records is not None:
             raise check.fail("PRESET", "left out with --parameters and --records", preset)
-        config, model, records = _of_preset(preset, {"epsilon": epsilon, "delta": delta}, data_dir)
-        epsilon, delta = config.epsilon, config.delta
-    asked = {"parameters": model, "records": records, "epsilon": epsilon, "delta": delta}
-    for name, value in asked.items():
+        config = read_config(preset, {"epsilon": epsilon, "delta": delta})
+        dataset, epsilon, delta = dataset_of(config, data_dir), config.epsilon, config.delta
+        model, records = network_of(config, dataset), sampling_of(config, dataset).units(len(dataset.y_train))
+    given: dict[str, Any] = {"records": records, "epsilon": epsilon, "delta": delta}
+    for name, value in {"parameters": model, **given}.items():
         if value is None:
             raise check.fail(name, "given", None, "Or name a preset that has it.")
-    given: dict[str, Any] = {"records": records, "epsilon": epsilon, "delta": delta, "row_norm": row_norm}
-    found = recommend(model, **given)
+    found = recommend(model, row_norm=row_norm, **given)
     print(json_text(found.row()) if json else found)
 
 
-def _of_preset(preset: str, overrides: Mapping[str, Any], data_dir: Path | None) -> tuple[Config, Any, int]:
-    """The settings of a preset, its network, and the number of its records or users."""
-    from tacit.runs import read_config
-    from tacit.runs.builders import dataset_of, network_of, sampling_of
-
-    config = read_config(preset, overrides)
-    dataset = dataset_of(config, data_dir)
-    return config, network_of(config, dataset), sampling_of(config, dataset).units(len(dataset.y_train))
-
-
-def _only_a_seed(preset: str | None, out: Path | None, overrides: Mapping[str, Any]) -> int | None:
+def _only_a_seed(given: Mapping[str, Any]) -> int | None:
     """The seed of a seeded run to resume; any other setting is the stored one."""
-    flat = {name: value for name, value in overrides.items() if not isinstance(value, Mapping)}
-    flat |= {
-        f"{name}.{key}": value
-        for name, table in overrides.items()
-        if isinstance(table, Mapping)
-        for key, value in table.items()
-    }
-    given = [name for name, value in (flat | {"PRESET": preset, "out": out}).items() if value is not None]
-    for name in given:
-        if name != "unsafe_seed":
-            raise check.fail(
-                name, "left out with --resume", flat.get(name, preset or out), "The run keeps its settings."
-            )
-    return overrides.get("unsafe_seed")
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            key, value = next(iter(value.items()))
+            name = f"{name}.{key}"
+        if value is not None and name != "unsafe_seed":
+            raise check.fail(name, "left out with --resume", value, "The run keeps its settings.")
+    return given.get("unsafe_seed")
 
 
 _BEGUN = (
@@ -361,22 +347,12 @@ def tune_command(
             tuned = resume_tuning(resume, unsafe_seed=unsafe_seed, trust_code=trust_code, **given)
         else:
             assert preset is not None
-            at = read_config(preset, {}).delta if delta is None else delta
-            overrides = {"epochs": epochs, "unsafe_seed": unsafe_seed}
-            tuned = tune(
-                preset,
-                None if space is None else toml_table("space", space),
-                target=Epsilon(epsilon, at),
-                trials=trials,
-                law=float(law) if check.is_number(law) else law,
-                selection=selection,
-                validation=validation,
-                validation_share=validation_share,
-                out=out,
-                overrides={name: value for name, value in overrides.items() if value is not None},
-                budget=charged_name(budget, no_budget),
-                **given,
-            )
+            given["target"] = Epsilon(epsilon, read_config(preset, {}).delta if delta is None else delta)
+            given |= {"trials": trials, "law": float(law) if check.is_number(law) else law, "selection": selection}
+            given |= {"validation": validation, "validation_share": validation_share, "out": out}
+            given |= {"overrides": {"epochs": epochs, "unsafe_seed": unsafe_seed}}
+            lists = None if space is None else toml_table("space", space)
+            tuned = tune(preset, lists, budget=charged_name(budget, no_budget), **given)
     if json:
         print(json_text(_tuned_table(tuned)))
     else:

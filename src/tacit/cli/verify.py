@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from tacit import check
+from tacit.accounting import Ledger
+from tacit.accounting.claims import Verdict, claims_of, examine, states_claim
 from tacit.cli.console import REFUTED, screen
 from tacit.errors import Changed, InvalidInput, told
+from tacit.reports import words
+from tacit.runs.open_run import CONSISTENT, open_run, run_of
+from tacit.runs.run_signature import SIGNATURE, SIGNED, in_run, origin_of_run
 from tacit.serialization import json_text
 
 if TYPE_CHECKING:
@@ -55,20 +60,13 @@ def verify_command(
         claimed = {"noise_multiplier": noise_multiplier, "sample_rate": sample_rate, "clip_norm": clip_norm}
         _verify_trainer(trainer, claimed, relation, json=json)
     elif path is not None:
-        if path.is_dir():
+        if path.is_dir() or (epsilon is None and delta is None and not states_claim(path)):
             _verify_files(path, json=json)
         else:
-            _verify_spec(path, epsilon, delta, json=json)
+            _verify_claims(path, epsilon, delta, json=json)
 
 
-def _verify_spec(path: Path, epsilon: float | None, delta: float | None, *, json: bool) -> None:
-    from tacit.accounting.claims import Verdict, claims_of, examine, states_claim
-    from tacit.runs.open_run import run_of
-    from tacit.standing import downward, upward
-
-    if epsilon is None and delta is None and not states_claim(path):
-        _verify_files(path, json=json)
-        return
+def _verify_claims(path: Path, epsilon: float | None, delta: float | None, *, json: bool) -> None:
     run_of(path)  # A claim of a run that was changed is none.
     found = [examine(claim) for claim in claims_of(path, epsilon=epsilon, delta=delta)]
     # A card's numbers that are stated as no bounds are no claims; the verdict on it is of those that are.
@@ -84,8 +82,8 @@ def _verify_spec(path: Path, epsilon: float | None, delta: float | None, *, json
             for sentence in (*each.refutations, *each.objections):
                 print(f"  {sentence}")
         best = found[0]
-        low = "nothing is" if best.lower is None else f"{downward(best.lower, 6)} is"
-        print(f"Recomputed: {low} proven to leak, {upward(best.upper, 6)} is proven to be enough ({best.by}).")
+        low = "nothing is" if best.lower is None else f"{words.downward(best.lower, 6)} is"
+        print(f"Recomputed: {low} proven to leak, {words.upward(best.upper, 6)} is proven to be enough ({best.by}).")
         print("The claim's mechanisms are taken as stated: nothing here shows that they ran.")
     if worst is Verdict.REFUTED:
         raise typer.Exit(REFUTED)
@@ -111,18 +109,13 @@ def _verify_trainer(where: str, claimed: dict[str, float], relation: str, *, jso
 
 
 def _verify_files(path: Path, *, json: bool) -> None:
-    from tacit.accounting import Ledger
-    from tacit.reports.words import rounding_of
-    from tacit.runs.run_signature import in_run
-
     if path.is_dir() or in_run(path):
         _verify_run(path if path.is_dir() else path.parent, json=json)
         return
     ledger = Ledger.load(path)
-    of = "run" if ledger.is_evidence else "spec"
-    told = {path.name: ledger.origin.value}
-    _print_files(told, {"of": of, "word": "" if ledger.is_evidence else "stated"}, json=json)
-    if not json and of == "run" and (said := rounding_of(ledger)):
+    found: dict[str, object] = {"of": "run", "word": ""} if ledger.is_evidence else {"of": "spec", "word": "stated"}
+    _print_files({path.name: ledger.origin.value}, found, json=json)
+    if not json and ledger.is_evidence and (said := words.rounding_of(ledger)):
         print(said)
     if ledger.origin.refused:
         raise typer.Exit(REFUTED)
@@ -130,10 +123,6 @@ def _verify_files(path: Path, *, json: bool) -> None:
 
 def _verify_run(folder: Path, *, json: bool) -> None:
     """Every file against its signature and the others, and every number of the card against its own ledger."""
-    from tacit.reports.words import rounding_of
-    from tacit.runs.open_run import CONSISTENT, open_run
-    from tacit.runs.run_signature import SIGNATURE, SIGNED, origin_of_run
-
     try:
         run = open_run(folder)
         numbers = run.numbers
@@ -154,12 +143,11 @@ def _verify_run(folder: Path, *, json: bool) -> None:
         return
     if numbers:
         print(f"card.json: all {len(numbers)} guarantees are those that ledger.json gives; recomputed here.")
-    if not word and run.state != "begun" and (said := rounding_of(run.ledger)):
+    if not word and run.state != "begun" and (said := words.rounding_of(run.ledger)):
         print(said)
 
 
 def _print_files(told: dict[str, str], found: dict[str, object], *, json: bool) -> None:
-
     if json:
         print(json_text(found | {"files": [{"file": name, "is": says} for name, says in told.items()]}))
         return
@@ -216,10 +204,10 @@ def _inputs(shape: str, vocabulary: int | None) -> Tensor:
     sizes = [size.strip() for size in shape.split(",") if size.strip()]
     if not sizes or not all(size.isdecimal() and int(size) for size in sizes):
         raise check.fail("input_shape", "positive integers separated by commas", shape, "E.g. 3,32,32.")
-    words = None if vocabulary is None else check.count("vocabulary", vocabulary)
+    highest = None if vocabulary is None else check.count("vocabulary", vocabulary)
     try:
         whole = (4, *map(int, sizes))
-        return torch.randn(whole) if words is None else torch.randint(words, whole)
+        return torch.randn(whole) if highest is None else torch.randint(highest, whole)
     except (RuntimeError, TypeError, ValueError) as error:
         raise check.fail("input_shape", "one whose examples can be made", shape, told(error)) from error
 
