@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from importlib.util import find_spec
 
 import pytest
@@ -168,10 +169,7 @@ def trained(noise, sampling, steps=12):
 def test_simulated_canaries_refute_a_claim_of_another_noise_and_no_right_one(noise, sampling):
     training, claim = trained(noise, sampling)
     bounds = {"canaries": 1000, "confidence": 0.95, "runs": 2}
-    power = [
-        canary_power(claim, lambda included, run, std=std: training.simulated(included, std, run), **bounds)
-        for std in (1.2, 0.1)
-    ]
+    power = [canary_power(claim, partial(training.simulated, true_noise=std), **bounds) for std in (1.2, 0.1)]
     assert power == [0.0, 1.0]
     first = training.audited(affordable=7, wanted=100)
     assert first.steps == {"poisson": 6, "random_allocation": 6}.get(sampling, 12)

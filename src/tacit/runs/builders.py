@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from tacit.data import Dataset, load
 from tacit.data.image_folder import image_folder
 from tacit.data.table import dataset_from
 from tacit.data.words import COLUMNS
-from tacit.errors import InvalidInput
 from tacit.gradients import examine
 from tacit.models import module_at
 from tacit.noise import SeededStream, Stream
@@ -53,18 +52,14 @@ def dataset_of(
 ) -> Dataset:
     """The data that `config` names, encoded by declared public knowledge."""
     on_progress("loading data", 0, 1)
-    dataset = _dataset(config, data_dir)
+    if config.folder is not None:
+        dataset = image_folder(config.folder, size=config.image_size, channels=config.image_channels)
+    elif (table := config.table) is not None:
+        dataset = dataset_from(table.file(data_dir), table, form=table.form, strict=config.strict, toml=True)
+    else:
+        dataset = load(config.dataset, data_dir=data_dir, strict=config.strict)
     on_progress("loading data", 1, 1)
     return dataset
-
-
-def _dataset(config: Config, data_dir: str | os.PathLike[str] | None) -> Dataset:
-    if config.folder is not None:
-        return image_folder(config.folder, size=config.image_size, channels=config.image_channels)
-    if config.table is None:
-        return load(config.dataset, data_dir=data_dir, strict=config.strict)
-    section = config.table
-    return dataset_from(section.file(data_dir), section, form=section.form, strict=config.strict, toml=True)
 
 
 def network_of(config: Config, dataset: Dataset) -> nn.Module:
@@ -74,7 +69,7 @@ def network_of(config: Config, dataset: Dataset) -> nn.Module:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.init_seed)
-        model = module_at(config.model) if ":" in config.model else _NETWORKS[config.model](config, dataset)
+        model = module_at(config.model) if ":" in config.model else _network(config, dataset)
         if config.zero_start:
             last = [each for each in model.modules() if isinstance(each, nn.Linear)][-1:]
             for parameter in (each for layer in last for each in layer.parameters()):
@@ -83,65 +78,37 @@ def network_of(config: Config, dataset: Dataset) -> nn.Module:
     return model
 
 
-def _dense(config: Config, dataset: Dataset) -> nn.Module:
-    shape = dataset.x_train.shape[1:]
-    _check_numeric(config, dataset)
-    body = models.mlp(int(np.prod(shape)), _outputs(dataset), hidden=config.hidden if config.model == "mlp" else ())
-    return nn.Sequential(nn.Flatten(), body) if len(shape) > 1 else body
-
-
-def _convnet(config: Config, dataset: Dataset) -> nn.Module:
-    _check_numeric(config, dataset)
-    shape = dataset.x_train.shape[1:]
-    if len(shape) != 3:
-        raise _other_model("convnet", "images", dataset)
-    return models.convnet(shape, _outputs(dataset))
-
-
-def _text(config: Config, dataset: Dataset) -> nn.Module:
-    if dataset.task != "classification" or dataset.x_train.dtype != np.int64:
-        raise _other_model("text", "word numbers with classes", dataset)
-    words = int(np.max(dataset.bounds[1])) + 1
-    return models.MeanOfWords(words, _outputs(dataset), count_padding=config.count_padding)
-
-
-def _recommender(config: Config, dataset: Dataset) -> nn.Module:
-    if dataset.task != "ratings":
-        raise _other_model("recommender", "user-item ratings", dataset)
-    users, items = (int(highest) + 1 for highest in np.asarray(dataset.bounds[1]))
-    return models.Recommender(users, items, _outputs(dataset))
-
-
-_NETWORKS = {"linear": _dense, "mlp": _dense, "convnet": _convnet, "text": _text, "recommender": _recommender}
-
-
-def _outputs(dataset: Dataset) -> int:
-    return 1 if dataset.task == "regression" else len(dataset.classes)
-
-
-def _check_numeric(config: Config, dataset: Dataset) -> None:
-    if dataset.x_train.dtype == np.int64:
-        raise _other_model(config.model, "numeric features", dataset)
-
-
-def _other_model(model: str, needs: str, dataset: Dataset) -> InvalidInput:
-    """The error for a network that cannot read this kind of data; it names one that can."""
-    if dataset.task == "ratings":
-        fitting = "'recommender'"
-    else:
-        fitting = "'text'" if dataset.x_train.dtype == np.int64 else "'mlp' or 'linear'"
-    return check.fail(f"model for {dataset.name!r}", fitting, model, f"{model!r} needs {needs}.")
+def _network(config: Config, dataset: Dataset) -> nn.Module:
+    """The network of tacit's own; raises `InvalidInput` for one that cannot read these data, naming one that can."""
+    shape, codes = dataset.x_train.shape[1:], dataset.x_train.dtype == np.int64
+    outputs, needs = 1 if dataset.task == "regression" else len(dataset.classes), "numeric features"
+    match config.model:
+        case "linear" | "mlp" if not codes:
+            body = models.mlp(int(np.prod(shape)), outputs, hidden=config.hidden if config.model == "mlp" else ())
+            return nn.Sequential(nn.Flatten(), body) if len(shape) > 1 else body
+        case "convnet" if not codes:
+            if len(shape) == 3:
+                return models.convnet(shape, outputs)
+            needs = "images"
+        case "text":
+            if codes and dataset.task == "classification":
+                words = int(np.max(dataset.bounds[1])) + 1
+                return models.MeanOfWords(words, outputs, count_padding=config.count_padding)
+            needs = "word numbers with classes"
+        case "recommender":
+            if dataset.task == "ratings":
+                users, items = (int(highest) + 1 for highest in np.asarray(dataset.bounds[1]))
+                return models.Recommender(users, items, outputs)
+            needs = "user-item ratings"
+    fitting = "'recommender'" if dataset.task == "ratings" else "'text'" if codes else "'mlp' or 'linear'"
+    raise check.fail(f"model for {dataset.name!r}", fitting, config.model, f"{config.model!r} needs {needs}.")
 
 
 def optimizer_of(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     """A fresh optimizer for `model`."""
-    if config.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), lr=config.learning_rate)
-    if config.optimizer == "adam_bc":
-        return AdamBC(model.parameters(), lr=config.learning_rate, floor=config.adam_floor)
-    if config.optimizer == "adagrad":
-        return torch.optim.Adagrad(model.parameters(), lr=config.learning_rate)
-    return torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=config.momentum)
+    kinds = {"adam": torch.optim.Adam, "adam_bc": AdamBC, "adagrad": torch.optim.Adagrad, "sgd": torch.optim.SGD}
+    own = {"adam_bc": {"floor": config.adam_floor}, "sgd": {"momentum": config.momentum}}.get(config.optimizer, {})
+    return kinds[config.optimizer](model.parameters(), lr=config.learning_rate, **own)
 
 
 def scheduler_of(config: Config, optimizer: torch.optim.Optimizer, steps: int) -> LRScheduler | None:
@@ -179,13 +146,8 @@ def sampling_of(config: Config, dataset: Dataset) -> sampling.Sampling:
         names = dataset.feature_names or ()
         column = check.choice("users of [sampling]", section.users, names)
         return sampling.GroupedPoissonSampling(dataset.x_train[:, names.index(column)], average=bool(section.average))
-    if section.groups is not None:
-        kinds = {
-            "cyclic_poisson": sampling.CyclicPoissonSampling,
-            "cyclic_allocation": sampling.CyclicAllocationSampling,
-        }
-        return kinds[section.type](section.groups)
-    return sampling.sampling_of(section.type)
+    kind: Any = sampling.SAMPLINGS[section.type]
+    return kind() if section.groups is None else kind(section.groups)
 
 
 def noise_of(config: Config) -> plan_options.Noise | None:

@@ -107,13 +107,13 @@ class Training:
             return replace(self, steps=epoch * max(1, first // epoch))
         return self
 
-    def simulated(self, included: np.ndarray, true_noise: float, seed: int) -> np.ndarray:
+    def simulated(self, included: np.ndarray, seed: int, *, true_noise: float) -> np.ndarray:
         """Scores of canaries in a simulated run whose noise may be another than is claimed.
 
         Args:
             included: whether each canary takes part, shape (canaries,).
-            true_noise: that is added, >= 0, in units of the clipping norm.
             seed: of the run.
+            true_noise: that is added, >= 0, in units of the clipping norm.
         """
         draw, count = np.random.default_rng(seed), len(included)
         correlation = None if self.strategy is None else CorrelatedNoise.of(self.strategy)

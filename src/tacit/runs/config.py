@@ -154,13 +154,11 @@ class Config:
                 f"noise_multiplier must be given, or epsilon instead; got noise_multiplier={self.noise_multiplier} and "
                 f"epsilon={self.epsilon}. Give exactly one."
             )
-        if (self.dataset == "table") != (self.table is not None):
-            raise InvalidInput(
-                'dataset must be "table" exactly when a [table] section is given; got one without the other.'
-            )
-
-        if (self.dataset == "images") != (self.folder is not None):
-            raise InvalidInput('dataset must be "images" exactly when a folder is given; got one without the other.')
+        needs = {"table": ("a [table] section", self.table), "images": ("a folder", self.folder)}
+        for name, (given, value) in needs.items():
+            if (self.dataset == name) != (value is not None):
+                sentence = f'dataset must be "{name}" exactly when {given} is given; got one without the other.'
+                raise InvalidInput(sentence)
 
     def _check_choices(self) -> None:
         if not _NAME.fullmatch(check.text("name", self.name)):
@@ -177,16 +175,17 @@ class Config:
             check.count("hidden", width)
         for attack in self.attacks:
             check.choice("attack", attack, (CANARIES, *ATTACKS))
-        if self.section("validation").type != "none" and self.method not in _LOOPS:
-            raise check.fail("method", "gradient beside private validation", self.method)
-        if self.public_size is not None and self.method not in _LOOPS:
-            raise check.fail("method", "gradient beside public_size", self.method, "The others derive from n.")
+        if self.method not in _LOOPS:
+            if self.section("validation").given:
+                raise check.fail("method", "gradient beside private validation", self.method)
+            if self.public_size is not None:
+                raise check.fail("method", "gradient beside public_size", self.method, "The others derive from n.")
+            if self.average is not None:
+                raise check.fail("method", "gradient with average", self.method)
         if self.table is not None and self.table.user is not None:
             self._protect_users(self.table.user)
         for part in self.features.split("+") if self.features not in ("none", "words") else ():
             check.choice("features", part, IMAGE_FEATURES)
-        if self.average is not None and self.method not in _LOOPS:
-            raise check.fail("method", "gradient with average", self.method)
         Relation.parse(self.relation)
         check.delta(self.delta)
         if self.epsilon is not None:
@@ -275,12 +274,9 @@ def config_from_table(table: Mapping[str, Any]) -> Config:
     values = known(Config, flat, where="the configuration")
     if not isinstance(values.get("table"), TableConfig | None):
         values["table"] = table_config(_section("table", values["table"]))
-    values["sections"] = {
-        name: kind(**known(kind, _section(name, table[name]), where=f"[{name}]"))
-        for name, kind in SECTIONS.items()
-        if name in table
-    }
-    return Config(**values)
+    asked = {name: kind for name, kind in SECTIONS.items() if name in table}
+    made = {name: kind(**known(kind, _section(name, table[name]), where=f"[{name}]")) for name, kind in asked.items()}
+    return Config(**values, sections=made)
 
 
 def _keys() -> list[str]:
@@ -344,18 +340,15 @@ def recipe_config(source: str, overrides: Mapping[str, Any], recipe: str = "auto
         InvalidInput: as `read_config`; or "best" is asked for data that have no recipe, or without epsilon.
     """
     check.choice("recipe", recipe, KINDS)
-    if Path(source).is_dir():
-        return _of_folder(Path(source), overrides)
     given = {name: value for name, value in overrides.items() if value is not None}
-    known = source in RECIPES
+    if Path(source).is_dir():
+        return _of_folder(Path(source).resolve(), given)
+    known, paper, hint = source in RECIPES, source in preset_names(), "Add --epsilon 3, say."
     if recipe == "best" and not (known and "epsilon" in given):
         hint = f"Recipes, at an epsilon (--epsilon 3), are there for {', '.join(RECIPES)}."
         raise check.fail("recipe", "paper or auto for this", recipe, hint)
-    paper = source in preset_names()
     if known and not paper and "epsilon" not in given:
-        raise check.fail(
-            "epsilon", f"given for {source}, which has a recipe and no preset", None, "Add --epsilon 3, say."
-        )
+        raise check.fail("epsilon", f"given for {source}, which has a recipe and no preset", None, hint)
     otherwise = paper and recipe == "auto" and given.keys() - _KEEPS
     if recipe == "paper" or not known or "epsilon" not in given or otherwise:
         return read_config(source, overrides)
@@ -364,21 +357,19 @@ def recipe_config(source: str, overrides: Mapping[str, Any], recipe: str = "auto
     return config_from_table({"name": source, "dataset": source, **trained_as(kind, epsilon), **own, **given})
 
 
-def _of_folder(path: Path, overrides: Mapping[str, Any]) -> Config:
+def _of_folder(path: Path, given: Mapping[str, Any]) -> Config:
     """Settings for a folder of images: batches of at most a quarter of the records, delta below 1 / n.
 
     Patches beside scattering, both with mirror images, for colour; scattering alone for gray, where letters are likely.
     """
-    given = {name: value for name, value in overrides.items() if value is not None}
     if "epsilon" not in given:
         raise check.fail("epsilon", "given for a folder of images", None, "Add --epsilon 3, say.")
     records = check.count("images in DIR", images_in(path), minimum=8)
     table = trained_as(IMAGES, check.positive("epsilon", given["epsilon"]))
     table |= {"batch_size": min(table["batch_size"], records // 4), "delta": min(1e-5, float(records) ** -1.1)}
-    colour = given.get("image_channels", 3) == 3
-    table |= {"dataset": "images", "folder": str(path.resolve()), "name": path.resolve().name}
-    features = RECIPES["cifar10"][1]["features"] if colour else "scattering"
-    return config_from_table(table | {"features": features} | given)
+    features = RECIPES["cifar10"][1]["features"] if given.get("image_channels", 3) == 3 else "scattering"
+    table |= {"dataset": "images", "folder": str(path), "name": path.name, "features": features}
+    return config_from_table({**table, **given})
 
 
 def trained_as(kind: str, epsilon: float) -> dict[str, Any]:

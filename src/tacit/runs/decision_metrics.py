@@ -158,15 +158,8 @@ def calibration_curve(chances: np.ndarray, positive: np.ndarray) -> list[dict[st
 
 def _bin(chances: np.ndarray, positive: np.ndarray, place: int, confidence: float) -> dict[str, float]:
     low, high = proportion(int(positive.sum()), len(positive), confidence)
-    return {
-        "start": place / BINS,
-        "end": (place + 1) / BINS,
-        "predicted": float(chances.mean()),
-        "share": float(positive.mean()),
-        "low": low,
-        "high": high,
-        "rows": len(positive),
-    }
+    row = {"start": place / BINS, "end": (place + 1) / BINS, "predicted": float(chances.mean())}
+    return row | {"share": float(positive.mean()), "low": low, "high": high, "rows": len(positive)}
 
 
 def calibration_error(chances: np.ndarray, positive: np.ndarray) -> float:
@@ -188,13 +181,10 @@ def calibration_of(dataset: Dataset, predicted: np.ndarray) -> list[dict[str, fl
 
 
 def _of_two_classes(chances: np.ndarray, positive: np.ndarray) -> dict[str, float | None]:
-    area = auroc(chances, positive)
-    value, low, high = area if area is not None else (None, None, None)
+    areas = dict(zip(("auroc", "auroc_low", "auroc_high"), auroc(chances, positive) or (None,) * 3, strict=True))
     return {
         "base_rate": float(positive.mean()),
-        "auroc": value,
-        "auroc_low": low,
-        "auroc_high": high,
+        **areas,
         f"recall_at_fpr_{FALSE_ALARMS:g}": recall_at(chances, positive),
         "calibration_error": calibration_error(chances, positive),
     }

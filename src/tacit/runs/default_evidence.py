@@ -10,6 +10,7 @@ import time
 import warnings
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -115,9 +116,7 @@ def _found(
     runs = _simulated_runs(training, len(copies))
     bounds = {"canaries": _CANARIES, "confidence": config.confidence, "runs": runs}
     power = {
-        words: canary_power(
-            claim, lambda included, run, noise=noise: training.simulated(included, noise, run), **bounds
-        )
+        words: canary_power(claim, partial(training.simulated, true_noise=noise), **bounds)
         for words, noise in copies.items()
     }
     on_progress("simulated runs", 1, 1)
@@ -131,7 +130,7 @@ def _found(
 def _simulated_runs(training: Training, copies: int) -> int:
     """How many runs of each broken copy the time allows, by that of one."""
     began = time.perf_counter()
-    training.simulated(np.zeros(_CANARIES, dtype=bool), 1.0, 0)
+    training.simulated(np.zeros(_CANARIES, dtype=bool), 0, true_noise=1.0)
     each = max(time.perf_counter() - began, 1e-9)
     return min(evidence.SIMULATED, max(_FEWEST_SIMULATED, int(_SIMULATION_SECONDS / (copies * each))))
 

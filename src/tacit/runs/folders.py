@@ -72,17 +72,15 @@ def compared(runs: Sequence[OpenedRun]) -> list[dict[str, Any]]:
         raise check.fail("RUNS", "two at least", len(runs))
     for run in runs:
         _check_finished(run)
-    settings = [dict(run.card.get("settings") or {}) for run in runs]
-    names = list(dict.fromkeys(name for each in settings for name in each))
+    settings, metrics = ([run.card.get(part) or {} for run in runs] for part in ("settings", "metrics"))
+    names = dict.fromkeys(name for each in settings for name in each)
     differ = [name for name in names if len({repr(each.get(name)) for each in settings}) > 1]
-    metrics = [dict(run.card.get("metrics") or {}) for run in runs]
-    measured = list(dict.fromkeys(name for each in metrics for name in each if name != "test"))
-    return [
-        run_row(run, run.card)
-        | {name: each.get(name) for name in measured}
-        | {"settings": {name: setting.get(name) for name in differ}}
-        for run, each, setting in zip(runs, metrics, settings, strict=True)
-    ]
+    measured = dict.fromkeys(name for each in metrics for name in each if name != "test")
+    rows = []
+    for run, each, setting in zip(runs, metrics, settings, strict=True):
+        told = {name: each.get(name) for name in measured}
+        rows.append(run_row(run, run.card) | told | {"settings": {name: setting.get(name) for name in differ}})
+    return rows
 
 
 def _check_finished(run: OpenedRun) -> None:
@@ -134,20 +132,12 @@ def write_statement(
     if run.word or not run.own_card:
         got = "one that was received" if run.word else "one that is not finished"
         raise check.fail("RUN", "a finished run of this user", got, "Its author writes its statement.")
-    card, path = run.own_card, out or folder / STATEMENT
-    known = card.get("about") or {}
-    subject = Subject(**{"dataset": plain_name(card["dataset"]), **known, **(about or {})})
-    model = run.seal.found.get(MODEL, "")
-    given = {"audits": card["audits"], "checked": card.get("checked"), "model": model}
-    content = signed_statement(
-        "run",
-        f"{run.ledger.hash} {model}",  # Two runs of one configuration have the same ledger.
-        subject,
-        run.ledger,
-        earlier=read_bounded(path) if path.exists() else b"",
-        deltas=sorted({float(run.best["delta"]), *deltas}),
-        **given,
-    )
+    card, path, model = run.own_card, out or folder / STATEMENT, run.seal.found.get(MODEL, "")
+    subject = Subject(**{"dataset": plain_name(card["dataset"]), **(card.get("about") or {}), **(about or {})})
+    given = {"audits": card["audits"], "checked": card.get("checked"), "model": model, "earlier": _earlier(path)}
+    given["deltas"] = sorted({float(run.best["delta"]), *deltas})
+    # Two runs of one configuration have the same ledger.
+    content = signed_statement("run", f"{run.ledger.hash} {model}", subject, run.ledger, **given)
     if path.resolve() == (folder / STATEMENT).resolve():
         append(folder, "statement", {STATEMENT: content})
     else:
@@ -184,7 +174,11 @@ def write_ledger_statement(
     found = "" if model is None else digest_of(model)
     if model is not None and not found:
         raise check.fail("model", "a file", str(model))
-    earlier = read_bounded(path) if path.exists() else b""
-    given = {"deltas": sorted(set(deltas)) or (_DELTA,), "model": found, "earlier": earlier}
+    given = {"deltas": sorted(set(deltas)) or (_DELTA,), "model": found, "earlier": _earlier(path)}
     write_bytes(path, signed_statement("ledger", ledger.hash, Subject(**about), ledger, **given))
     return path
+
+
+def _earlier(path: Path) -> bytes:
+    """The statement that a new one at `path` follows; empty for the first one."""
+    return read_bounded(path) if path.exists() else b""

@@ -99,10 +99,8 @@ class OpenedRun:
         card = self.table(run_signature.CARD)
         if run_signature.LEDGER not in self._contents:
             return card
-        rows = [
-            row | {"standing": Standing.weakest(Standing(row["standing"]), self.ledger.standing).value}
-            for row in card["guarantees"]
-        ]
+        least = [Standing.weakest(Standing(row["standing"]), self.ledger.standing) for row in card["guarantees"]]
+        rows = [row | {"standing": each.value} for row, each in zip(card["guarantees"], least, strict=True)]
         return card | {"guarantees": rows}
 
     @cached_property
@@ -158,10 +156,8 @@ class OpenedRun:
             return ""
         told = "its numbers are what its files say. `tacit verify RUN` recomputes them."
         if self.word == CONSISTENT:
-            told = (
-                "its numbers are consistent with its ledger, from which they were recomputed here; no file shows that "
-                "code ran."
-            )
+            told = "its numbers are consistent with its ledger, from which they were recomputed here; "
+            told += "no file shows that code ran."
         return f"This run is {self.seal.signature.value}: {told}"
 
     def warn(self) -> None:
@@ -196,29 +192,24 @@ class OpenedRun:
                 told = [{key: value for key, value in row.items() if key != "hash"} for row in card["mechanisms"]]
                 ledger, known = Ledger.from_spec({"relation": card["relation"], "mechanisms": told}), False
             for delta in dict.fromkeys(row["delta"] for row in rows):
-                asked = [row for row in rows if row["delta"] == delta]
-                names = tuple(row["accountant"] for row in asked)
-                answers = _answers(ledger.mechanism, ledger.relation, delta, names)
-                for row in asked:
-                    ours = answers.get(row["accountant"])
+                asked = [(row["accountant"], row) for row in rows if row["delta"] == delta]
+                answers = _answers(ledger.mechanism, ledger.relation, delta, tuple(name for name, _ in asked))
+                for name, row in asked:
+                    ours = answers.get(name)
                     if ours is None or not (_agree if known else _holds)(row, ours, ledger.standing):
                         # Without the number itself, which nobody should read.
-                        raise Changed(CARD, f"states another number by {row['accountant']} than its ledger.json gives")
-                    named = {"accountant": row["accountant"], "stated": float(row["epsilon"])}
-                    found.append(named | {"recomputed": ours["epsilon"]})
+                        raise Changed(CARD, f"states another number by {name} than its ledger.json gives")
+                    told = {"accountant": name, "stated": float(row["epsilon"]), "recomputed": ours["epsilon"]}
+                    found.append(told)
         return found
 
     def _sealed_files(self) -> dict[str, str]:
-        return dict(self.seal.found) | {
-            run_signature.SIGNATURE: run_signature.digest_of(self.folder / run_signature.SIGNATURE)
-        }
+        signature = run_signature.SIGNATURE
+        return dict(self.seal.found) | {signature: run_signature.digest_of(self.folder / signature)}
 
     def _is_verified(self) -> bool:
-        path = self.folder / run_signature.VERIFIED
-        if not path.is_file():
-            return False
         try:
-            table = json_table(run_signature.VERIFIED, path)
+            table = json_table(run_signature.VERIFIED, self.folder / run_signature.VERIFIED)
         except InvalidInput:
             return False
         files = table.get("files")
@@ -227,9 +218,8 @@ class OpenedRun:
     def _execution_rows(self) -> list[Any]:
         if run_signature.EXECUTION not in self._contents:
             return []
-        return check.instance(
-            "records of execution.json", self.table(run_signature.EXECUTION).get("records"), list, "a list"
-        )
+        rows = self.table(run_signature.EXECUTION).get("records")
+        return check.instance("records of execution.json", rows, list, "a list")
 
     def _config(self, overrides: Mapping[str, object]) -> Config:
         with _reading(run_signature.CONFIG):

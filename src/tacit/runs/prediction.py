@@ -37,9 +37,10 @@ def write_preprocessing(folder: Path, config: Config, dataset: Dataset) -> None:
 
     It holds declarations and shapes alone; of a table whose bounds were read off the data those too, as its model does.
     """
-    table = None
+    table, codes = None, dataset.x_train.dtype.kind == "i"
     if dataset.schema is not None and config.table is not None:
         table = {"columns": dataset.schema.spec(), "format": config.table.form.spec(), "target": config.table.target}
+    highest = np.broadcast_to(np.asarray(dataset.bounds[1], float), dataset.x_train.shape[1:]).ravel()
     content = {
         "version": _VERSION,
         "dataset": dataset.name,
@@ -47,10 +48,8 @@ def write_preprocessing(folder: Path, config: Config, dataset: Dataset) -> None:
         "classes": list(dataset.classes),
         "target_range": list(map(float, dataset.target_range)),
         "shape": list(dataset.x_train.shape[1:]),
-        "codes": dataset.x_train.dtype.kind == "i",
-        "highest": np.broadcast_to(np.asarray(dataset.bounds[1], float), dataset.x_train.shape[1:]).ravel().tolist()
-        if dataset.x_train.dtype.kind == "i"
-        else [],
+        "codes": codes,
+        "highest": highest.tolist() if codes else [],
         "feature_names": None if dataset.feature_names is None else list(dataset.feature_names),
         "table": table,
         "made_by": None if dataset.features is None else dataset.features.spec(),
@@ -128,14 +127,12 @@ class LoadedModel:
             return self._checked(rows, self._shape)
         from tacit.features import HashedText
 
-        texts = isinstance(self._made_by, HashedText)
-        return self._made_by.of(rows if texts else self._checked(rows, self._raw_shape(self._made_by)))
-
-    @staticmethod
-    def _raw_shape(features: Any) -> tuple[int, ...]:
-        while not hasattr(features, "image"):
+        features: Any = self._made_by
+        if isinstance(features, HashedText):
+            return features.of(rows)
+        while not hasattr(features, "image"):  # Of the shape that the innermost ones take.
             features = features.features if hasattr(features, "features") else features.parts[0]
-        return features.image
+        return self._made_by.of(self._checked(rows, features.image))
 
     def onnx(self) -> bytes:
         """The content of an ONNX file with the model, its preprocessing and its guarantee.

@@ -124,9 +124,8 @@ class PrivilegedAttacks:
     def _norms(self, examples: attacks.Examples, home: Path) -> np.ndarray:
         """Gradient norms by the production path, so that they are those that training clipped."""
         if self.config.method != "gradient":
-            raise check.fail(
-                "attack", "another one for this run", attacks.GradientNorm.name, "It needs a network's weights."
-            )
+            name, hint = attacks.GradientNorm.name, "It needs a network's weights."
+            raise check.fail("attack", "another one for this run", name, hint)
         model = network_of(self.config, self.dataset)
         load_model(model, home / MODEL)
         clipped, loss = ClippedSum(model, FlatClip(self.config.clip_norm)), loss_of(self.dataset, self.config)

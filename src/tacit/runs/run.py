@@ -165,7 +165,7 @@ def train_by(
         if not resume:
             _check_free(folder)
         if aside is not None:
-            aside.write(folder)
+            write_text(folder / run_signature.VALIDATION, json_text({"id": aside.id}))
         try:
             with charged.reserved(folder, ledger, resume=resume):
                 return _run(job, method, started, charged)
@@ -216,18 +216,16 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
     power = record_power(job, method, least_epsilon(answers.results), nonprivate, trained_in)
     predicted = trained.predict(dataset.x_test)
     found, told = _test_metrics(job, predicted, answers, charged=charged, seen=seen)
+    without = baseline[-1]["test"] if baseline else None
+    beside = {"chosen": config.chosen, "budget": charged.dataset and charged.dataset.name}
+    versions = versions_of("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
     card = Card(
         dataset=dataset.name,
         model=trained.model,
         method=f"{config.method}: {trained.algorithm}",
         records=config.public_size or trained.units or len(dataset.y_train),
         measure=measure_of(dataset),
-        metrics={
-            "test": found["test"],
-            "nonprivate_test": baseline[-1]["test"] if baseline else None,
-            **found,
-            **trained.metrics,
-        },
+        metrics={"test": None, "nonprivate_test": without} | found | dict(trained.metrics),
         held_out=told,
         calibration=calibration_of(dataset, predicted) if job.measures_test else (),
         account=answers,
@@ -240,13 +238,8 @@ def _run(job: Job, method: Method, started: float, charged: RunBudget) -> Run:
             "private": [row["test"] for row in trained.history if job.measures_test],
             "nonprivate": [row["test"] for row in baseline],
         },
-        settings={
-            **trained.settings,
-            **({"chosen": config.chosen} if config.chosen else {}),
-            **({} if charged.dataset is None else {"budget": charged.dataset.name}),
-        },
-        versions=versions_of("tacit", "torch", "numpy", "scipy", "cryptography", "scikit-learn")
-        | {"noise": compiled.engine()},
+        settings=dict(trained.settings) | {name: value for name, value in beside.items() if value},
+        versions=versions | {"noise": compiled.engine()},
         # How long a search took would tell how many trials it made.
         wall_seconds=0.0 if method.is_search else coarse_seconds(time.perf_counter() - started),
         training_seconds=0.0 if method.is_search else coarse_seconds(trained_in),
@@ -323,7 +316,10 @@ def resume(
     opened = open_run(run)
     folder, config = opened.folder, opened.config({"unsafe_seed": unsafe_seed}, trust_code=trust_code)
     if opened.state == "finished":
-        _tidy(folder)
+        if opened.seal.signature is Origin.OWN:  # It may have been killed right after it signed its card.
+            with locked("RUN", folder):
+                remove_parts(folder)
+                _remove_states(folder)
         raise check.fail("RUN", "the folder of a run that was stopped", str(folder), "This one is finished.")
     written = (folder / run_signature.LEDGER).exists() or run_signature.LEDGER in opened.seal.files
     needed = run_signature.CHECKPOINT if method_of(config).keeps_checkpoints else run_signature.LEDGER
@@ -333,14 +329,6 @@ def resume(
     charged = read_budget(folder)
     name = NONE if charged is None else charged["dataset"]
     return train(config, data_dir=data_dir, out=folder, resume=True, budget=name, on_progress=on_progress)
-
-
-def _tidy(folder: Path) -> None:
-    """Remove what a finished run has left that was killed right after it signed its card."""
-    if run_signature.origin_of_run(folder).signature is Origin.OWN:
-        with locked("RUN", folder):
-            remove_parts(folder)
-            _remove_states(folder)
 
 
 def _remove_states(folder: Path) -> None:

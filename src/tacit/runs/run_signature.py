@@ -162,13 +162,11 @@ def append(folder: Path, command: str, contents: Mapping[str, bytes]) -> None:
         command: one of `LATER`.
         contents: by the name of the file.
     """
-    files = {
-        name: [digest_of(folder / name), hashlib.sha256(content).hexdigest()] for name, content in contents.items()
-    }
-    _seal_later(folder, command, files)
+    after = {name: [hashlib.sha256(content).hexdigest()] for name, content in contents.items()}
+    _seal_later(folder, command, {name: [digest_of(folder / name), *digest] for name, digest in after.items()})
     for name, content in contents.items():
         write_bytes(folder / name, content)
-    _seal_later(folder, command, {name: [digests[1]] for name, digests in files.items()})
+    _seal_later(folder, command, after)
 
 
 def _seal_later(folder: Path, command: str, files: Mapping[str, list[str]]) -> None:

@@ -133,8 +133,7 @@ class SamplingSettings(_Section):
         check_settings(self, " of [sampling]")
         kinds: dict[str, tuple[str, ...]] = {"truncated_poisson": ("cap",), "grouped_poisson": ("users", "average")}
         kinds |= dict.fromkeys(("cyclic_poisson", "cyclic_allocation"), ("groups",))
-        own = kinds.get(self.type, ())
-        _check_settings(self, "sampling", own, required=set(own) - {"average", "groups"})
+        _check_settings(self, "sampling", kinds.get(self.type, ()))
 
 
 @dataclass(frozen=True)
@@ -157,8 +156,7 @@ class NoiseSettings(_Section):
 
     def __post_init__(self) -> None:
         check_settings(self, " of [noise]")
-        own = NOISE_SHAPES[self.type]
-        _check_settings(self, "noise", own, required=set(own))
+        _check_settings(self, "noise", NOISE_SHAPES[self.type])
 
     def given(self) -> dict[str, Any]:
         """The settings of the schedule that were given."""
@@ -222,13 +220,12 @@ LOOP_SETTINGS: dict[str, type] = {
 """Section of the training loop by name."""
 
 
-def _check_settings(section: Any, name: str, own: tuple[str, ...], *, required: set[str]) -> None:
-    """Raise `InvalidInput` unless all of `required` and nothing besides `own` was given."""
+def _check_settings(section: Any, name: str, own: tuple[str, ...]) -> None:
+    """Raise `InvalidInput` unless all of `own` but `average` and `groups`, and nothing besides, was given."""
     given = section.given()
-    foreign = sorted(given.keys() - set(own))
-    if foreign:
-        raise InvalidInput(f"type of [{name}] must be one that has {foreign[0]}; got {section.type!r}.")
-    for missing in sorted(required - given.keys()):
+    for foreign in sorted(given.keys() - set(own)):
+        raise InvalidInput(f"type of [{name}] must be one that has {foreign}; got {section.type!r}.")
+    for missing in sorted(set(own) - {"average", "groups"} - given.keys()):
         raise check.fail(f"{missing} of [{name}]", f"given for {section.type}", None)
 
 
@@ -423,13 +420,11 @@ class TableConfig(Declarations):
         """
         found = Path(self.folder if data_dir is None else data_dir, self.path)
         if not found.is_file():
-            start = (
-                "--data-dir" if data_dir is not None else "the TOML file" if self.folder else "the working directory"
-            )
-            hint = f"A relative path is one from {start} on; --data-dir names another folder."
+            start = "the TOML file" if self.folder else "the working directory"
+            start = start if data_dir is None else "--data-dir"
             raise MissingData(
                 f"path of [table] must be an existing CSV or Parquet file; got {self.path!r}, looked for at "
-                f"{str(found.absolute())!r}. {hint}"
+                f"{str(found.absolute())!r}. A relative path is one from {start} on; --data-dir names another folder."
             )
         return table_file(found)
 

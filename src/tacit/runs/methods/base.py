@@ -376,11 +376,8 @@ def _kept(job: Job, method: Method) -> Trained | None:
 
 def trained_table(trained: Trained) -> dict[str, Any]:
     """What a card says of `trained`, as plain values."""
-    named = {
-        each.name: getattr(trained, each.name) for each in fields(trained) if each.name not in ("predict", "config")
-    }
-    plain = {key: dict(value) if isinstance(value, Mapping) else value for key, value in named.items()}
-    return json.loads(json_text(plain))
+    names = [each.name for each in fields(trained) if each.name not in ("predict", "config")]
+    return json.loads(json_text({name: getattr(trained, name) for name in names}))
 
 
 def trained_from(table: Mapping[str, Any], predict: Predict) -> Trained:

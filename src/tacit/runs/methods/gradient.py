@@ -23,6 +23,7 @@ from tacit.training.execution_record import ExecutionRecord
 from tacit.training.ranks import world_size
 from tacit.training.resolve_plan import resolve_steps
 
+Parts = tuple[nn.Module, Optimizer, LRScheduler | None]
 _ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adam_bc": "DP-AdamBC", "adagrad": "DP-AdaGrad"}
 
 
@@ -69,12 +70,15 @@ class Gradient(Method[GradientSettings]):
         """Take part in the training of rank 0; see `runs.follow`."""
         self._fitted(job, self._parts(job))
 
-    def _fitted(
-        self, job: Job, parts: tuple[nn.Module, Optimizer, LRScheduler | None], *watched: training.Callback
-    ) -> training.Fit:
+    def _fitted(self, job: Job, parts: Parts, *watched: training.Callback) -> training.Fit:
         """The private training, on all ranks where there are several."""
         config, dataset = job.config, job.dataset
         model, optimizer, scheduler = parts
+        callbacks = [*watched]
+        if config.average is not None:
+            callbacks.append(training.AverageModel(model, config.average))
+        if job.holdout is not None:
+            callbacks += callbacks_of(config, dataset, model)
         return training.fit(
             model,
             dataset.x_train,
@@ -94,11 +98,7 @@ class Gradient(Method[GradientSettings]):
             stream=builders.stream_of(config),
             evaluate=builders.evaluator(dataset) if job.measures_test else None,
             holdout=job.holdout,
-            callbacks=[
-                *watched,
-                *self._average(job, model),
-                *(() if job.holdout is None else callbacks_of(config, dataset, model)),
-            ],
+            callbacks=callbacks,
             scheduler=scheduler,
             scheduler_per="step",
             checkpoint=job.folder / CHECKPOINT if job.checkpoints else None,
@@ -110,14 +110,11 @@ class Gradient(Method[GradientSettings]):
             distributed=world_size() > 1,
         )
 
-    @staticmethod
-    def _average(job: Job, model: nn.Module) -> tuple[training.Callback, ...]:
-        return () if job.config.average is None else (training.AverageModel(model, job.config.average),)
-
     def nonprivate_baseline(self, job: Job) -> Baseline:
         """The same training without clipping and noise."""
         dataset = job.dataset
         model, optimizer, scheduler = self._parts(_without_privacy(job))
+        watched = training.Functions(on_step=lambda done, total: job.on_progress("non-private baseline", done, total))
         history = training.fit_nonprivate(
             model,
             dataset.x_train,
@@ -131,9 +128,7 @@ class Gradient(Method[GradientSettings]):
             scheduler=scheduler,
             scheduler_per="step",
             precision=job.config.precision,
-            callbacks=[
-                training.Functions(on_step=lambda done, total: job.on_progress("non-private baseline", done, total))
-            ],
+            callbacks=[watched],
         )
         return history, builders.predictor(model, dataset)
 
@@ -153,7 +148,7 @@ class Gradient(Method[GradientSettings]):
     def _sample_rate(self, job: Job) -> float:
         return job.config.batch_size / (job.config.public_size or self.units(job))
 
-    def _parts(self, job: Job) -> tuple[nn.Module, Optimizer, LRScheduler | None]:
+    def _parts(self, job: Job) -> Parts:
         model = builders.network_of(job.config, job.dataset)
         optimizer = builders.optimizer_of(job.config, model)
         steps = resolve_steps(self._sample_rate(job), None, job.config.epochs)

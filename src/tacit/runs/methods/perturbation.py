@@ -48,7 +48,14 @@ class Perturbation(OneRelease[ObjectiveSettings]):
 
     def release(self, job: Job) -> Trained:
         """Release the coefficients once."""
-        estimator = self._estimator(job)
+        estimator: Any = DPLogisticRegression(
+            method="objective",
+            data_bounds=tuple(_rows(end, like=job.dataset.x_train) for end in job.dataset.bounds),
+            norm_bound=self.settings.norm_bound,
+            regularization="auto" if self.settings.regularization is None else self.settings.regularization,
+            class_weight=_class_weight(job),
+            **self.given(job),
+        )
         estimator.fit(_rows(job.dataset.x_train), job.dataset.y_train, job.dataset.weights)
         job.ledger.save(job.folder / "ledger.json")
         slope_bound = np.array([estimator.slope_bound])
@@ -81,16 +88,6 @@ class Perturbation(OneRelease[ObjectiveSettings]):
         model = LogisticRegression(max_iter=300, class_weight=_class_weight(job))
         model.fit(_rows(job.dataset.x_train), job.dataset.y_train, job.dataset.weights)
         return lambda inputs: model.predict_proba(_rows(inputs))
-
-    def _estimator(self, job: Job) -> Any:
-        return DPLogisticRegression(
-            method="objective",
-            data_bounds=tuple(_rows(end, like=job.dataset.x_train) for end in job.dataset.bounds),
-            norm_bound=self.settings.norm_bound,
-            regularization="auto" if self.settings.regularization is None else self.settings.regularization,
-            class_weight=_class_weight(job),
-            **self.given(job),
-        )
 
 
 def _class_weight(job: Job) -> dict[int, float] | None:

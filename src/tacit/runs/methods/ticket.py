@@ -116,12 +116,12 @@ class TicketMethod(Method[TicketSettings]):
 
     def _public_data(self, job: Job) -> Dataset:
         """The data set that the ticket is of; refused where it is known to hold the protected records."""
-        if job.dataset.name == self.settings.origin or _same_records(job, self.settings.origin):
-            hint = "A ticket of the private data is not public."
-            raise check.fail(
-                "origin of [ticket]", "other data than those that are protected", self.settings.origin, hint
-            )
-        return load(self.settings.origin, data_dir=job.data_dir, strict=job.config.strict)
+        origin, table = self.settings.origin, job.config.table
+        same = same_records(origin, job.config.dataset) if table is None else made_of(origin, table.file(job.data_dir))
+        if job.dataset.name == origin or same:
+            rule, hint = "other data than those that are protected", "A ticket of the private data is not public."
+            raise check.fail("origin of [ticket]", rule, origin, hint)
+        return load(origin, data_dir=job.data_dir, strict=job.config.strict)
 
     def _published(self, job: Job) -> Sequence[Ticket]:
         """Tickets of the private data, which nothing protects."""
@@ -144,20 +144,10 @@ class TicketMethod(Method[TicketSettings]):
         """A folder of tickets for every start, source of data and provenance."""
         if not self.settings.folder:
             return job.folder / "tickets"
-        start = network_of(job.config, job.dataset).state_dict()
-        inner = dict(list(start.items())[:-2])
-        digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in inner.values()))
-        return (
-            Path(self.settings.folder)
-            / f"{source}-{provenance}-{digest.hexdigest()[:12]}-{self.settings.rounds}x{self.settings.iterations}"
-        )
-
-
-def _same_records(job: Job, name: str) -> bool:
-    section = job.config.table
-    if section is None:
-        return same_records(name, job.config.dataset)
-    return made_of(name, section.file(job.data_dir))
+        inner = list(network_of(job.config, job.dataset).state_dict().values())[:-2]
+        digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in inner)).hexdigest()[:12]
+        length = f"{self.settings.rounds}x{self.settings.iterations}"
+        return Path(self.settings.folder) / f"{source}-{provenance}-{digest}-{length}"
 
 
 def _tensors(dataset: Dataset) -> tuple:
@@ -165,14 +155,10 @@ def _tensors(dataset: Dataset) -> tuple:
 
 
 def _settings(job: Job, done: TicketRun) -> dict[str, Scalar]:
-    config, spent = job.config, done.spending
-    noises = {
-        "search_noise_multiplier": spent.search,
-        "choice_epsilon": spent.choice,
-        "noise_multiplier": spent.training,
-    }
+    spent, named = done.spending, ("search_noise_multiplier", "choice_epsilon", "noise_multiplier")
+    noises = dict(zip(named, (spent.search, spent.choice, spent.training), strict=True))
     return {
-        **{name: getattr(config, name) for name in ("learning_rate", "epochs", "batch_size", "clip_norm", "delta")},
+        **{name: getattr(job.config, name) for name in ("learning_rate", "epochs", "batch_size", "clip_norm", "delta")},
         "ticket": done.ticket.note,
         "density": round(done.ticket.density, 4),
         **{name: value for name, value in noises.items() if value is not None},

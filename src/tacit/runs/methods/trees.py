@@ -41,11 +41,8 @@ def choose_method(config: Config, dataset: Dataset) -> Config:
     shape, why = _shape(config, dataset), f"at least {LEAST_SIGNAL:g}, and {SIGNAL_OF_A_COLUMN:g} for each column"
     told = f"{shape.records:,} records (at least {LEAST_RECORDS:,}) times mu {shape.mu:.3g} give "
     told += f"{shape.records * shape.mu:,.0f} ({why}) for {shape.columns} columns"
-    if (
-        shape.records >= LEAST_RECORDS
-        and shape.records * shape.mu >= LEAST_SIGNAL
-        and shape.signal >= SIGNAL_OF_A_COLUMN
-    ):
+    enough = shape.records >= LEAST_RECORDS and shape.records * shape.mu >= LEAST_SIGNAL
+    if enough and shape.signal >= SIGNAL_OF_A_COLUMN:
         found = f"Chosen by rule: boosted trees, because {told}; method=gradient trains a linear model."
         return replace(config, method="trees", average=None, chosen=found)
     found = f"Chosen by rule: a linear model, because trees need more: {told}; method=trees trains them all the same."
@@ -124,8 +121,17 @@ class Trees(OneRelease[TreesSettings]):
 
     def release(self, job: Job) -> Trained:
         """Release the distribution functions and the trees once."""
-        estimator, widths = self._estimator(job), _widths(job.dataset)
-        estimator.fit(_codes(job.dataset.x_train, widths), job.dataset.y_train)
+        dataset, widths = job.dataset, np.array(_widths(job.dataset))
+        low, high = (np.broadcast_to(np.asarray(end, dtype=float), dataset.x_train.shape[1:]) for end in dataset.bounds)
+        first, hot = np.cumsum(widths) - widths, widths > 1
+        estimator = DPBoostedTrees(
+            trees=self.settings.trees,
+            depth=self.settings.depth,
+            data_bounds=(np.where(hot, 0.0, low[first]), np.where(hot, widths - 1.0, high[first])),
+            categorical=np.flatnonzero(hot).tolist(),
+            **self.given(job),
+        )
+        estimator.fit(_codes(dataset.x_train, widths.tolist()), dataset.y_train)
         job.ledger.save(job.folder / "ledger.json")
         trees = estimator.trees_
         # Without categories there is nothing to look up; one answer that nobody asks for keeps the shapes.
@@ -135,7 +141,7 @@ class Trees(OneRelease[TreesSettings]):
             cuts=torch.from_numpy(trees.cuts),
             members=torch.from_numpy(members.astype(np.uint8)),
             values=torch.from_numpy(trees.values),
-            widths=torch.tensor(widths),
+            widths=torch.from_numpy(widths),
         )
         return self._described(job, model)
 
@@ -175,29 +181,13 @@ class Trees(OneRelease[TreesSettings]):
             settings={"trees": trees, "depth": leaves.bit_length() - 1, "delta": job.config.delta},
         )
 
-    def _estimator(self, job: Job) -> DPBoostedTrees:
-        dataset = job.dataset
-        widths = np.array(_widths(dataset))
-        low, high = (np.broadcast_to(np.asarray(end, dtype=float), dataset.x_train.shape[1:]) for end in dataset.bounds)
-        first = np.cumsum(widths) - widths
-        hot = widths > 1
-        return DPBoostedTrees(
-            trees=self.settings.trees,
-            depth=self.settings.depth,
-            data_bounds=(np.where(hot, 0.0, low[first]), np.where(hot, widths - 1.0, high[first])),
-            categorical=np.flatnonzero(hot).tolist(),
-            **self.given(job),
-        )
-
 
 def _widths(dataset: Dataset) -> list[int]:
     """How many features each column has: one for each of its categories, 1 for a number."""
     if dataset.schema is None:
         return [1] * dataset.x_train.shape[1]
-    kinds = dataset.schema.columns
-    return [
-        size for each in kinds for size in ([len(each.features)] if each.kind == CATEGORY else [1] * len(each.features))
-    ]
+    sizes = [(len(each.features), each.kind == CATEGORY) for each in dataset.schema.columns]
+    return [width for size, hot in sizes for width in ([size] if hot else [1] * size)]
 
 
 def _codes(inputs: np.ndarray, widths: Sequence[int]) -> np.ndarray:

@@ -16,6 +16,8 @@ from tacit.runs.settings import VariationalSettings
 from tacit.tradeoff import Epsilon
 from tacit.training import Functions
 
+_OWN = ("family", "prior_std", "optimizer")
+
 
 class Variational(Method[VariationalSettings]):
     """Variational inference with clipped and noised gradients."""
@@ -24,14 +26,17 @@ class Variational(Method[VariationalSettings]):
         """Raise `InvalidInput` for data that it does not take."""
         super().check(job)
         if job.dataset.task == "ratings" or job.dataset.x_train.dtype.kind != "f":
-            raise check.fail(
-                "dataset", "one of numbers, with classes or values as answers, for method vi", job.dataset.name
-            )
+            rule = "one of numbers, with classes or values as answers, for method vi"
+            raise check.fail("dataset", rule, job.dataset.name)
 
     def train(self, job: Job) -> Trained:
         """Infer a posterior privately."""
         config, own = job.config, self.settings
         likelihood = self._likelihood(job.dataset)
+
+        def told(done: int, total: int) -> None:
+            job.on_progress("private inference", done, total)
+
         found = variational.infer(
             likelihood,
             *_tensors(job.dataset.x_train, job.dataset.y_train),
@@ -43,12 +48,7 @@ class Variational(Method[VariationalSettings]):
             target=None if config.epsilon is None else Epsilon(config.epsilon, config.delta),
             delta=config.delta,
             ledger=job.ledger,
-            callbacks=[
-                Functions(
-                    lambda plan: job.write_ahead(*plan.runs),
-                    lambda done, total: job.on_progress("private inference", done, total),
-                )
-            ],
+            callbacks=[Functions(lambda plan: job.write_ahead(*plan.runs), told)],
             stream=stream_of(config),
             **self._common(job),
         )
@@ -59,10 +59,7 @@ class Variational(Method[VariationalSettings]):
             model=f"{type(likelihood).__name__}, {own.family} posterior of {len(posterior.mean):,} parameters",
             algorithm="DPVI",
             settings={
-                "family": own.family,
-                "prior_std": own.prior_std,
-                "optimizer": own.optimizer,
-                "learning_rate": own.learning_rate,
+                **{name: getattr(own, name) for name in (*_OWN, "learning_rate")},
                 **{name: getattr(config, name) for name in ("epochs", "batch_size", "clip_norm")},
                 "noise_multiplier": found.noise_multiplier,
                 "delta": config.delta,
@@ -110,18 +107,10 @@ class Variational(Method[VariationalSettings]):
         return variational.LogisticLikelihood() if classes == 2 else variational.SoftmaxLikelihood(classes)
 
     def _common(self, job: Job) -> dict[str, Any]:
-        """Arguments that private and non-private inference share."""
-        return _length(job) | {
-            "family": self.settings.family,
-            "prior_std": self.settings.prior_std,
-            "optimizer": self.settings.optimizer,
-        }
-
-
-def _length(job: Job) -> dict[str, Any]:
-    """How long inference is, and the public seed."""
-    rate = job.config.batch_size / len(job.dataset.y_train)
-    return {"sample_rate": rate, "steps": max(1, round(job.config.epochs / rate)), "seed": job.config.init_seed}
+        """Arguments that private and non-private inference share: settings, how long it is, and the public seed."""
+        rate = job.config.batch_size / len(job.dataset.y_train)
+        length = {"sample_rate": rate, "steps": max(1, round(job.config.epochs / rate)), "seed": job.config.init_seed}
+        return length | {name: getattr(self.settings, name) for name in _OWN}
 
 
 def _tensors(x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
