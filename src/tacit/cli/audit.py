@@ -144,9 +144,8 @@ def _print(report: Report, page: Path | None) -> None:
         console.print(str(page), style="dim", soft_wrap=True)
 
 
-_MEMBERS = {"1": True, "true": True, "yes": True, "in": True, "member": True, "1.0": True} | dict.fromkeys(
-    ("0", "false", "no", "out", "non-member", "non_member", "0.0"), False
-)
+_MEMBERS: dict[str, bool] = dict.fromkeys(("1", "true", "yes", "in", "member", "1.0"), True)
+_MEMBERS |= dict.fromkeys(("0", "false", "no", "out", "non-member", "non_member", "0.0"), False)
 _LARGEST = 1 << 30  # bytes of a file: a column of scores of thirty million records
 
 

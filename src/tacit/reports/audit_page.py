@@ -53,10 +53,8 @@ def overlap_table(name: str, rows: Sequence[Overlap]) -> Table:
 def audited_sentence(report: Report) -> str:
     """Whether the claimed number was audited, and if not, why."""
     if report.audited:
-        return (
-            f"audited: {report.audited_steps:,} steps were run again with canaries, by the run's execution record and "
-            "ledger."
-        )
+        by = "by the run's execution record and ledger"
+        return f"audited: {report.audited_steps:,} steps were run again with canaries, {by}."
     return f"not audited: {'; '.join(each.rstrip('.') for each in report.differences) or 'attacks alone'}."
 
 

@@ -278,11 +278,8 @@ def _legend(drawn: Sequence[Result], audits: Sequence[AuditResult]) -> list[tupl
         names.setdefault(result.tradeoff.standing, []).append(result.tradeoff.source)
     for audit in audits:
         names.setdefault(Standing.MEASURED, []).append(audit.attack)
-    return [
-        (standing.value, " ".join(map(str, DASHES[standing])), ", ".join(dict.fromkeys(names[standing])))
-        for standing in Standing
-        if standing in names
-    ]
+    shown = [(standing, dict.fromkeys(names[standing])) for standing in Standing if standing in names]
+    return [(each.value, " ".join(map(str, DASHES[each])), ", ".join(found)) for each, found in shown]
 
 
 def _figures(drawn: Sequence[Result], card: Card) -> dict[str, Any]:
@@ -290,13 +287,11 @@ def _figures(drawn: Sequence[Result], card: Card) -> dict[str, Any]:
 
     from tacit.reports.plots import calibration_svg, detections_svg, errors_svg, training_svg
 
-    shares = card.calibration
-    tradeoffs = [result.tradeoff for result in drawn]
-    curve = card.training_curve
+    tradeoffs, audits, curve = [result.tradeoff for result in drawn], _every(card), card.training_curve
     return {
-        "errors": Markup(errors_svg(tradeoffs, _every(card))),
-        "detections": Markup(detections_svg(tradeoffs, _every(card))),
-        "calibration": Markup(calibration_svg(shares)) if shares else None,
+        "errors": Markup(errors_svg(tradeoffs, audits)),
+        "detections": Markup(detections_svg(tradeoffs, audits)),
+        "calibration": Markup(calibration_svg(card.calibration)) if card.calibration else None,
         "training": Markup(training_svg(curve, measure=card.measure)) if any(curve.values()) else None,
     }
 
@@ -334,9 +329,8 @@ def summary(card: Card) -> Iterator[str]:
 
 _STANDINGS = [*(standing.value for standing in Standing), "stated", "consistent"]
 _BOUNDS = ("epsilon", "epsilon_lower", "delta", "mu", "advantage")
-_KINDS = {"enforced": "verified", "checked": "verified"} | {
-    name: name for name in ("declared", "assumed", "stated", "consistent")
-}
+_KINDS = dict.fromkeys(("enforced", "checked"), "verified")
+_KINDS |= {name: name for name in ("declared", "assumed", "stated", "consistent")}
 
 Table = Mapping[str, Any]
 """The content of a `card.json`."""
@@ -359,6 +353,10 @@ def card_markdown(table: Table, *, reserve: str = "") -> str:
     facts = [[_KINDS[row["how"]], row["id"], row.get("says", "")] for row in table.get("facts", ())]
     numbers = ("confidence", "advantage", "epsilon_lower")
     audits = [[row["attack"], *(_number(row[name]) for name in numbers)] for row in table["audits"]]
+    ran = []
+    for row in table["mechanisms"]:
+        own = [f"{name} {value}" for name, value in row.items() if name not in ("type", "steps", "hash", "note")]
+        ran.append([row.get("type"), ", ".join(own), row.get("steps", 1)])
     received = bool(rows) and rows[0]["standing"] not in list(Standing)
     told = {
         "card": table,
@@ -370,7 +368,7 @@ def card_markdown(table: Table, *, reserve: str = "") -> str:
         "facts": sorted(facts, key=lambda row: kinds.index(row[0])),
         "guarantees": [[row["accountant"], row["standing"], *(_bound(row, name) for name in _BOUNDS)] for row in rows],
         "audits": audits,
-        "ran": [[row.get("type"), _setting(row), row.get("steps", 1)] for row in table["mechanisms"]],
+        "ran": ran,
         "not_covered": [words.OUTSIDE, *(() if received else (words.NOT_A_BOUND,))],
     }
     text = environment(autoescape=False, finalize=_escaped).get_template("card.md.j2").render(told)
@@ -409,10 +407,6 @@ def _bound(row: Table, name: str) -> str:
 
 def _number(value: Any) -> str:
     return words.nearest(None if value is None else float(value))
-
-
-def _setting(row: Table) -> str:
-    return ", ".join(f"{name} {value}" for name, value in row.items() if name not in ("type", "steps", "hash", "note"))
 
 
 def _escaped(text: object) -> str:

@@ -168,7 +168,11 @@ def _draw(
             style = {"color": INK[tradeoff.standing.value], "dashes": DASHES[tradeoff.standing], "linewidth": 1.6}
             axes.plot(_ALPHA, height(tradeoff.curve.beta(_ALPHA)), **style)
     for audit in audits:
-        _draw_audit(axes, audit, height)
+        x, y = _band_outline(audit)
+        axes.fill(x, height(y), color=INK["measured"], alpha=0.2, linewidth=0)
+        fpr, fnr = observed(audit)
+        marker = "o" if len(fpr) == 1 else None
+        axes.plot(fpr, height(fnr), color=INK["measured"], linewidth=1.3, marker=marker, markersize=3)
 
 
 def _shade_impossible(axes: Any, edge: np.ndarray, floor: float) -> None:
@@ -178,14 +182,6 @@ def _shade_impossible(axes: Any, edge: np.ndarray, floor: float) -> None:
     if roomy:
         label = "proven: no attack gets here"
         axes.text(0.05, inside, label, transform=axes.transAxes, va="center", color=INK["proven"], fontsize=8.5)
-
-
-def _draw_audit(axes: Any, audit: AuditResult, height: Any) -> None:
-    x, y = _band_outline(audit)
-    axes.fill(x, height(y), color=INK["measured"], alpha=0.2, linewidth=0)
-    fpr, fnr = observed(audit)
-    marker = "o" if len(fpr) == 1 else None
-    axes.plot(fpr, height(fnr), color=INK["measured"], linewidth=1.3, marker=marker, markersize=3)
 
 
 def observed(audit: AuditResult) -> tuple[np.ndarray, np.ndarray]:
@@ -273,7 +269,9 @@ def plot_account(ledger: Ledger, answer: Account, *, delta: float, path: str | P
 
     path = Path(path)
     check.choice("ending of the plot file", path.suffix, [".svg", ".png", ".pdf"])
-    drawn = _worth_drawing(answer)
+    finite = [result for result in answer.results if np.isfinite(result.epsilon)]
+    worth = max(min((result.epsilon for result in finite), default=0.0), 1e-6) * _WORTH_DRAWING
+    drawn = [result.tradeoff for result in finite if result.epsilon <= worth]
     figure = Figure(figsize=(11, 5), layout="constrained")
     errors, by_step = figure.subplots(1, 2)
     for tradeoff in drawn:
@@ -281,12 +279,6 @@ def plot_account(ledger: Ledger, answer: Account, *, delta: float, path: str | P
     errors.set_aspect("equal")
     _draw_epsilons(by_step, ledger, drawn, delta)
     figure.savefig(path)
-
-
-def _worth_drawing(answer: Account) -> list[TradeOff]:
-    finite = [result for result in answer.results if np.isfinite(result.epsilon)]
-    lowest = min((result.epsilon for result in finite), default=0.0)
-    return [result.tradeoff for result in finite if result.epsilon <= max(lowest, 1e-6) * _WORTH_DRAWING]
 
 
 def _draw_epsilons(axes: Any, ledger: Ledger, tradeoffs: list[TradeOff], delta: float) -> None:
@@ -302,12 +294,8 @@ def _draw_epsilons(axes: Any, ledger: Ledger, tradeoffs: list[TradeOff], delta: 
                 epsilons.append(float(bound(part, relation=ledger.relation).epsilon(delta)))
             except Refused:
                 epsilons.append(np.nan)
-        axes.plot(
-            shares * most,
-            epsilons,
-            dashes=DASHES[tradeoff.standing],
-            label=f"{tradeoff.source} ({tradeoff.standing.value})",
-        )
+        label = f"{tradeoff.source} ({tradeoff.standing.value})"
+        axes.plot(shares * most, epsilons, dashes=DASHES[tradeoff.standing], label=label)
     axes.set(xlabel="steps", ylabel=f"epsilon at delta = {delta:g}", xlim=(0, None), ylim=(0, None))
     axes.legend(frameon=False)
 

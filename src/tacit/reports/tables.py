@@ -44,17 +44,10 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
     for result in account.results:
         standing = result.tradeoff.standing
         known = result.epsilon_lower if result.epsilon_lower is not None else result.delta_lower
-        rows.append(
-            {
-                "accountant": result.tradeoff.source,
-                "standing": word if word and result.is_bound else _label(standing),
-                "epsilon": words.leakage(result.epsilon, standing),
-                lower: words.downward(known),
-                "delta": words.leakage(result.delta, standing),
-                "mu": words.leakage(result.mu, standing),
-                "advantage": words.leakage(result.advantage, standing),
-            }
-        )
+        told = word if word and result.is_bound else _label(standing)
+        row = {"accountant": result.tradeoff.source, "standing": told, lower: words.downward(known)}
+        bounds = ("epsilon", "delta", "mu", "advantage")
+        rows.append(row | {name: words.leakage(getattr(result, name), standing) for name in bounds})
     said = [words.checked(account.checked.row())] if account.checked else []
     said += [] if ledger is None else filter(None, (words.rests_on(ledger, word), words.rounding_of(ledger)))
     said += [] if word else [words.NOT_A_BOUND]
@@ -161,9 +154,8 @@ def rows_table(
 
 
 _LEAST = 8  # characters of a column
-_OF_A_RUN = {"measure"} | {
-    f"guarantee.{name}" for name in ("epsilon", "accountant", "standing", "delta", "relation", "unit", "unsafe")
-}
+_GUARANTEE = ("epsilon", "accountant", "standing", "delta", "relation", "unit", "unsafe")
+_OF_A_RUN = {"measure", *(f"guarantee.{name}" for name in _GUARANTEE)}
 _ONE_OF_MANY = "epsilon: the smallest of the best standing. --json has every accountant's, each with its standing."
 _UNKNOWN = "Values as their function gave them, without standing; `tacit reproduce` prints the papers' with theirs."
 
@@ -209,7 +201,8 @@ def _switches(row: Mapping[str, object]) -> list[str]:
 
 
 def _notes(values: Sequence[Mapping[str, object]]) -> list[str]:
-    bounds = all(row["guarantee.standing"] == Standing.PROVEN for row in values)
-    switches = ", ".join(sorted({switch for row in values for switch in _switches(row)}))
     notes = [words.OUTSIDE, _ONE_OF_MANY]
-    return [*notes, *([] if bounds else [words.NOT_A_BOUND]), *([f"unsafe: {switches}"] if switches else [])]
+    if any(row["guarantee.standing"] != Standing.PROVEN for row in values):
+        notes.append(words.NOT_A_BOUND)
+    switches = ", ".join(sorted({switch for row in values for switch in _switches(row)}))
+    return [*notes, f"unsafe: {switches}"] if switches else notes

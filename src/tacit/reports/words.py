@@ -60,10 +60,8 @@ def scope(name: str) -> str:
         >>> scope("menu")
         'menu: choices after outputs, as it declares them'
     """
-    holds = (
-        "settings and steps that follow no output" if name == "fixed" else "choices after outputs, as it declares them"
-    )
-    return f"{name}: {holds}"
+    holds = {"fixed": "settings and steps that follow no output"}
+    return f"{name}: {holds.get(name, 'choices after outputs, as it declares them')}"
 
 
 def neighbourhood(ledger: Ledger, group: int = 1) -> str:
@@ -128,11 +126,9 @@ def together(confidences: Sequence[float], *, jointly: bool = False) -> str | No
         return None
     if jointly:
         return "Every row is at its own confidence; a verdict on the claim, and the exit code, is at 99.9 % over all."
-    alarm = min(sum(1 - each for each in confidences), 1.0)
-    return (
-        f"Every verdict is at its own confidence: with {len(confidences)} of them, "
-        f"the chance of a false alarm is up to {percent_upward(alarm)}."
-    )
+    alarm = percent_upward(min(sum(1 - each for each in confidences), 1.0))
+    told = f"Every verdict is at its own confidence: with {len(confidences)} of them, "
+    return f"{told}the chance of a false alarm is up to {alarm}."
 
 
 def setting(value: object) -> str:
@@ -336,11 +332,12 @@ def rests_on(ledger: Ledger, word: str = "") -> str:
     if not facts:
         return f"{standing}; a statement about mechanisms, which rests on no facts about a run"
     verified = [fact for fact in facts if _kind(fact) == "verified"]
+    words = f"{standing}; {_counted(len(verified), 'fact')} enforced or checked"
+    words += next((f" (probe {_times(fact)})" for fact in verified if fact.id == "model_rows" and fact.times), "")
     declared = [fact for fact in facts if _kind(fact) == "declared"]
-    words = f"{standing}; {_counted(len(verified), 'fact')} enforced or checked{_probed(verified)}"
-    if declared:
-        words += f", {len(declared)} declared: {'; '.join(_told(fact) for fact in declared)}"
-    return words if not assumed else f"{words}, {len(assumed)} assumed: {'; '.join(_told(fact) for fact in assumed)}"
+    for kind, others in (("declared", declared), ("assumed", assumed)):
+        words += f", {len(others)} {kind}: {'; '.join(map(_told, others))}" if others else ""
+    return words
 
 
 def rounding_of(ledger: Ledger) -> str:
@@ -372,10 +369,8 @@ def known_by_kind(facts: Iterable[Fact], assumptions: Sequence[str] = ()) -> lis
     public = [sentence for sentence in assumptions if sentence.startswith(PUBLIC)]
     told["assumed"] += public
     rows = {kind: "; ".join(each) for kind, each in told.items()}
-    if told["verified"]:
-        rows["verified"] = (
-            f"{_counted(len(told['verified']), 'fact')} enforced or checked: {', '.join(told['verified'])}"
-        )
+    if names := told["verified"]:
+        rows["verified"] = f"{_counted(len(names), 'fact')} enforced or checked: {', '.join(names)}"
     if others := len(assumptions) - len(public):
         rows["assumed"] = f"{rows['assumed'] or 'no fact'}; {_counted(others, 'sentence')} under Assumptions"
     return [(kind, said or "nothing") for kind, said in rows.items()]
@@ -389,20 +384,13 @@ def _kind(fact: Fact) -> str:
 
 
 def _known_by(fact: Fact) -> str:
-    words = fact.how.value
-    if fact.times:
-        last = "" if fact.last_step is None else f", last at step {fact.last_step}"
-        words += f" {_counted(fact.times, 'time')}{last}"
+    words = f"{fact.how.value} {_times(fact)}" if fact.times else fact.how.value
     return f"{words}: {fact.says}" if fact.says else words
 
 
-def _probed(facts: Iterable[Fact]) -> str:
-    """How often the model was probed, where it was."""
-    for fact in facts:
-        if fact.id == "model_rows" and fact.times:
-            last = "" if fact.last_step is None else f", last at step {fact.last_step}"
-            return f" (probe {_counted(fact.times, 'time')}{last})"
-    return ""
+def _times(fact: Fact) -> str:
+    last = "" if fact.last_step is None else f", last at step {fact.last_step}"
+    return f"{_counted(fact.times, 'time')}{last}"
 
 
 def _told(fact: Fact) -> str:
