@@ -167,8 +167,7 @@ def _smallest_noise(fixed: Settings, steps: int, target: float) -> float:
     """The smallest noise that is enough, rounded up to four digits."""
     found = smallest("noise_multiplier", lambda noise: fixed.run(noise, steps), Epsilon(target, fixed.delta)).value
     if found > _LARGEST_NOISE:
-        hint = "Ask for more epsilon."
-        raise check.fail("epsilon", "reached by a noise multiplier of at most 1000", "less", hint)
+        raise check.fail("epsilon", "reached by a noise multiplier of at most 1000", "less", "Ask for more epsilon.")
     return max(math.ceil(found * 1e4) / 1e4, _LEAST_NOISE)
 
 

@@ -13,6 +13,7 @@ import secrets
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -187,39 +188,22 @@ def table_of(root: Path, number: str) -> StoredTable:
         raise check.fail("table", "one of the list", number[:20])
     facts = json_table("table", folder / _FACTS)
     file = Path(str(facts["file"]))
-    return StoredTable(
-        number, folder, folder / file.name if file.parent.name == number else file, bool(facts["header"])
-    )
+    file = folder / file.name if file.parent.name == number else file
+    return StoredTable(number, folder, file, bool(facts["header"]))
 
 
 def list_tables(root: Path) -> list[StoredTable]:
     """The stored tables whose files are there, the latest first."""
     found = []
     for path in sorted((root / HOME).glob(f"*/{_FACTS}"), key=lambda path: path.stat().st_mtime, reverse=True):
-        try:
-            table = table_of(root, path.parent.name)
-        except TacitError:
-            continue
-        found += [table] if table.file.is_file() else []
-    return found
-
-
-def forget(table: StoredTable) -> None:
-    """Remove the answers and, where it was uploaded, the file; a file that was named by its path stays."""
-    shutil.rmtree(table.folder)
+        with suppress(TacitError):
+            found.append(table_of(root, path.parent.name))
+    return [table for table in found if table.file.is_file()]
 
 
 def keep_answers(table: StoredTable, given: Mapping[str, str]) -> None:
     """Keep what was typed, for the next visit."""
     write_text(table.folder / _ANSWERS, json_text(dict(given)))
-
-
-def write_configuration(table: StoredTable, answered: Draft, name: str) -> Path:
-    """The TOML file of an answered draft, which `tacit train` takes; raises `InvalidInput` where it would refuse it."""
-    path = table.folder / f"{name}.toml"
-    write_text(path, answered.text)
-    read_config(str(path), {})
-    return path
 
 
 _LARGEST_ANSWERS = 4_000_000  # bytes: lists of categories of many columns
@@ -256,10 +240,7 @@ class TablePages:
             "/{number}/forget": self._forget,
         }
         made = [Route(f"/tables{path}", page, methods=["POST"]) for path, page in posts.items()]
-        return [Route("/tables", self._choose), Route("/tables/{number}", self._form), *made]
-
-    async def _choose(self, request: Request) -> Response:
-        return self._chooser()
+        return [Route("/tables", lambda _: self._chooser()), Route("/tables/{number}", self._form), *made]
 
     def _chooser(self, path: str = "", sentence: str = "") -> Response:
         return self._page(
@@ -281,13 +262,10 @@ class TablePages:
             table = await run_in_threadpool(named, self._root, path, header="headerless" not in given)
         except TacitError as error:
             return self._chooser(path, str(error))
-        return self._to(table)
+        return RedirectResponse(self._link(f"/tables/{table.number}"), 303)
 
     async def _upload(self, request: Request) -> Response:
-        kind = request.headers.get("content-type", "")
-        return self._to(await uploaded(self._root, kind, request.stream()))
-
-    def _to(self, table: StoredTable) -> Response:
+        table = await uploaded(self._root, request.headers.get("content-type", ""), request.stream())
         return RedirectResponse(self._link(f"/tables/{table.number}"), 303)
 
     async def _form(self, request: Request) -> Response:
@@ -333,8 +311,10 @@ class TablePages:
         if found.faults():
             return self._shown(table, given, checked=True)
         name = f"{table.file.name.split('.')[0][:40]}-{time.strftime('%Y%m%d-%H%M%S')}"
+        path = table.folder / f"{name}.toml"
+        write_text(path, found.text)
         try:
-            path = write_configuration(table, found, name)
+            read_config(str(path), {})
         except InvalidInput as error:
             return self._shown(table, given, checked=True, refused=str(error))
         jobs.start_table(self._root, path, name)
@@ -345,5 +325,6 @@ class TablePages:
         return table, await read_form(request, _LARGEST_ANSWERS)
 
     async def _forget(self, request: Request) -> Response:
-        forget(table_of(self._root, request.path_params["number"]))
+        # The answers and, where it was uploaded, the file; a file that was named by its path stays.
+        shutil.rmtree(table_of(self._root, request.path_params["number"]).folder)
         return RedirectResponse(self._link("/tables"), 303)
