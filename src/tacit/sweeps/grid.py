@@ -20,7 +20,7 @@ from tacit.budget import find_registry
 from tacit.errors import Refused
 from tacit.models import code_of
 from tacit.reports.words import by_trust
-from tacit.runs import Config, config_from_table, read_config, train
+from tacit.runs import config_from_table, read_config, train
 from tacit.runs.held_out import measured_exactly
 from tacit.runs.run_budget import NONE, planned_run
 from tacit.serialization import toml_table
@@ -54,7 +54,8 @@ def read_grid(path: str | Path) -> Grid:
     check.keys("the sweep", table, ["name", "preset", "fixed", "grid"])
     name = check.text("name", table.get("name", path.stem))
     preset = check.text("preset", table.get("preset", "digits"))
-    fixed, lists = _section("fixed", table), _section("grid", table)
+    given = {name: table.get(name, {}) for name in ("fixed", "grid")}
+    fixed, lists = (check.instance(name, each, dict, f"a [{name}] section") for name, each in given.items())
     for key, values in lists.items():
         if not isinstance(values, list) or not values:
             raise check.fail(f"grid.{key}", "a list with at least one value", values)
@@ -89,21 +90,15 @@ def run(data_dir: str | os.PathLike[str] | None, **settings: Any) -> dict[str, A
     }
 
 
-def _section(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    found = table.get(name, {})
-    if not isinstance(found, dict):
-        raise check.fail(name, f"a [{name}] section", found)
-    return found
-
-
 def _task(preset: str, overrides: Mapping[str, Any]) -> Task:
     """The task of a run, with its whole configuration, so that editing the preset later changes nothing."""
     config = read_config(preset, overrides)
     if config.test_epsilon:
+        rule = "left out in a sweep, every run of which would cost it"
         hint = "Train the setting that you choose, and measure that."
-        raise check.fail(
-            "test_epsilon", "left out in a sweep, every run of which would cost it", config.test_epsilon, hint
-        )
+        raise check.fail("test_epsilon", rule, config.test_epsilon, hint)
+    # Besides settings, a run depends on the user's own files: the table, and the source of the model.
+    sources = code_of(config.model)[-1:] if ":" in config.model else ()
     secret = {} if config.unsafe_seed is None else {"unsafe_seed": config.unsafe_seed}
     shown = {name: NOT_KEPT if name == "unsafe_seed" else value for name, value in overrides.items()}
     return Task(
@@ -111,17 +106,10 @@ def _task(preset: str, overrides: Mapping[str, Any]) -> Task:
         config.settings() | dict.fromkeys(secret, NOT_KEPT),
         30.0,
         reads_data=True,
-        files=tuple(_files(config)),
+        files=(*([] if config.table is None else [config.table.path]), *map(str, sources)),
         label=f"{preset} with {shown}",
         secret=secret,
     )
-
-
-def _files(config: Config) -> Iterator[str]:
-    """The user's own files that a run reads: the table, and the source of the model."""
-    if config.table is not None:
-        yield config.table.path
-    yield from map(str, code_of(config.model)[-1:] if ":" in config.model else ())
 
 
 def _found(audit: AuditResult) -> dict[str, Any]:

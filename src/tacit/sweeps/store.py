@@ -23,7 +23,7 @@ from typing import Any
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.locking import Lock
-from tacit.serialization import json_value, plain_values, versions_of
+from tacit.serialization import json_value, plain_values, versions_of, write_bytes
 from tacit.signing import Origin, latest_count, latest_place, new_id, origin_of, raise_count, signature_of
 from tacit.standing import Standing
 from tacit.sweeps.task import Task, code_fingerprint
@@ -231,19 +231,16 @@ class Store:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         """A connection that commits; an error of SQLite becomes `InvalidInput`."""
+        mode = "mode=rwc"
+        if self._read_only:
+            # Even a reader leaves files for the log beside a file in WAL mode, unless it trusts that nobody writes.
+            mode = "mode=ro" if self.path.with_name(f"{self.path.name}-wal").exists() else "mode=ro&immutable=1"
         try:
-            uri = f"{self.path.absolute().as_uri()}?{self._mode()}"
+            uri = f"{self.path.absolute().as_uri()}?{mode}"
             with closing(sqlite3.connect(uri, uri=True, timeout=60)) as connection, connection:
                 yield connection
         except sqlite3.DatabaseError as error:
             raise self._refusal(error) from None
-
-    def _mode(self) -> str:
-        if not self._read_only:
-            return "mode=rwc"
-        # Even a reader leaves files for the log beside a file in WAL mode, unless it trusts that nobody writes.
-        written_to = self.path.with_name(f"{self.path.name}-wal").exists()
-        return "mode=ro" if written_to else "mode=ro&immutable=1"
 
     def _result(self, row: tuple[Any, ...], store: Origin) -> Result:
         key, ran, _, text, signature = row
@@ -273,13 +270,11 @@ _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 def table(results: Sequence[Result]) -> list[dict[str, Any]]:
     """One flat row for each result: sweep, every setting, every number of its value, seconds, starts, `Result.of`."""
-    return [
-        {"sweep": result.sweep}
-        | settings_row(result)
-        | value_row(result)
-        | {"seconds": round(result.seconds, 3), "ran": result.ran, "of": result.of}
-        for result in results
-    ]
+    rows = []
+    for result in results:
+        row = {"sweep": result.sweep} | settings_row(result) | value_row(result)
+        rows.append(row | {"seconds": round(result.seconds, 3), "ran": result.ran, "of": result.of})
+    return rows
 
 
 def settings_row(result: Result) -> dict[str, Any]:
@@ -313,11 +308,8 @@ def export(results: Sequence[Result], path: str | Path) -> None:
         raise check.fail("path", "a .csv or .parquet file", str(path))
     import pandas as pd
 
-    from tacit import serialization as atomic
-
     frame = pd.DataFrame(table(results))
-    text = frame.to_csv(index=False).encode() if path.suffix == ".csv" else frame.to_parquet(index=False)
-    atomic.write_bytes(path, text)
+    write_bytes(path, frame.to_csv(index=False).encode() if path.suffix == ".csv" else frame.to_parquet(index=False))
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -62,9 +62,8 @@ class Task:
         """Run the function, in this process."""
         module, name = self.function.split(":")
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        return function(
-            **dict(self.settings) | dict(self.secret), **({"data_dir": data_dir} if self.reads_data else {})
-        )
+        data = {"data_dir": data_dir} if self.reads_data else {}
+        return function(**{**self.settings, **self.secret}, **data)
 
     def key(self, data_dir: str | os.PathLike[str] | None = None) -> str:
         """SHA-256 of function, settings, version or else the package's code, the data, if read, and the files."""
