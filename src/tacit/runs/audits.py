@@ -5,9 +5,8 @@ The white-box audit: canaries through one more training of the run, by its execu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +24,7 @@ from tacit.data import Dataset
 from tacit.errors import InvalidInput
 from tacit.gradients.inputs import Loss
 from tacit.gradients.rounding import single_slack, slack
-from tacit.reports import audit_files
-from tacit.runs.builders import dataset_of, differences, featured, network_of, optimizer_of, scheduler_of
+from tacit.runs.builders import dataset_of, differences, featured, network_of, no_progress, optimizer_of, scheduler_of
 from tacit.runs.canaries import CanaryLane, LaneMonitors
 from tacit.runs.canary_training import Training, check_settings, training_of
 from tacit.runs.config import CANARIES, Config
@@ -36,7 +34,7 @@ from tacit.runs.methods.base import Predict, Progress
 from tacit.runs.open_run import OpenedRun, open_run
 from tacit.runs.privileged_attacks import PrivilegedAttacks, needs_classes
 from tacit.runs.run_budget import note_audit
-from tacit.runs.run_signature import append
+from tacit.runs.settings import Folder
 from tacit.tradeoff import TradeOff
 from tacit.training import Functions, fit
 from tacit.training.execution_record import ExecutionRecord, with_threads
@@ -47,28 +45,22 @@ WHITE_BOX = "white_box"
 _VALUES = 200_000  # of noise that the monitor should see: an error of its size of .8 % is then an alarm
 
 
-def keep_audit(report: Report, folder: Path, *, title: str) -> Path:
-    """Write `audit.json` and `audit.html` into the folder of a run, with a seal; returns the path of the page."""
-    append(folder, "audit", audit_files(report, title=title))
-    return folder / "audit.html"
-
-
 def attack_names() -> list[str]:
     """The names that `tacit audit --attack` takes."""
     return [*ATTACKS, *PRIVILEGED_ATTACKS, WHITE_BOX]
 
 
 def audit_run(
-    run: str | os.PathLike[str],
+    run: Folder,
     *,
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: Folder | None = None,
     attacks: Iterable[str] | None = None,
     confidence: float | None = None,
     runs: int = 1,
     shadows: int = 32,
     canaries: int = 2000,
     trust_code: bool = False,
-    on_progress: Progress = lambda stage, done, total: None,
+    on_progress: Progress = no_progress,
 ) -> Report:
     """Attack the model in the folder of an earlier `train`.
 
@@ -115,10 +107,8 @@ def audit_run(
                 repeated = canary_scores(config, dataset, training, known, canaries=canaries, on_progress=on_progress)
                 scored[name] = repeated.scores
                 results.append(audit_result(repeated.scores, config, claim, trials="independent"))
-                by_guesses = audit_one_run_curve(
-                    repeated.scores, delta=config.delta, confidence=config.confidence, claim=claim
-                )
-                findings = [by_guesses]
+                given = {"delta": config.delta, "confidence": config.confidence, "claim": claim}
+                findings = [audit_one_run_curve(repeated.scores, **given)]
                 continue
             by_run = [_scores(name, privileged, *target) for target in targets]
             scored[name] = by_run[0]
@@ -128,22 +118,20 @@ def audit_run(
     on_progress("attacks", len(names), len(names))
     opened.warn()
     note_audit(folder)
-    if repeated is None:
-        unlike = (why_not or "the run was not repeated: attack white_box was not asked for",)
-    else:
-        unlike = differences(opened.execution, repeated.execution)
-    return Report(
+    report = Report(
         config.delta,
         tuple(results),
         tuple(findings),
         shared,
         claim,
-        monitors={} if repeated is None else repeated.monitors,
-        differences=unlike,
+        differences=(why_not or "the run was not repeated: attack white_box was not asked for",),
         refuted_by=_refuting(scored, config, claim),
-        audited_steps=0 if repeated is None else ledger.steps,
         refusals=tuple(refusals),
     )
+    if repeated is None:
+        return report
+    unlike = differences(opened.execution, repeated.execution)
+    return replace(report, monitors=repeated.monitors, differences=unlike, audited_steps=ledger.steps)
 
 
 def _repeatable(config: Config, dataset: Dataset, run: OpenedRun) -> tuple[Training | None, str]:
@@ -167,16 +155,13 @@ def _refuting(scored: Mapping[str, Scores], config: Config, claim: TradeOff | No
     if claim is None:
         return ()
     level = 1 - (1 - REFUTED_AT) / max(1, len(scored) + (WHITE_BOX in scored))
-    found = []
+    found, strict = [], replace(config, confidence=level)
     for name, scores in scored.items():
         trials = "independent" if name == WHITE_BOX else "records"
-        by_band = audit_scores(
-            scores, delta=config.delta, trials=trials, relation=claim.relation, confidence=level, claim=claim
-        ).refutes(claim)
-        by_guesses = (
-            name == WHITE_BOX and audit_one_run_curve(scores, delta=config.delta, confidence=level, claim=claim).refuted
-        )
-        found += [name] if by_band or by_guesses else []
+        refuted = audit_result(scores, strict, claim, trials=trials).refutes(claim)
+        if name == WHITE_BOX and not refuted:
+            refuted = audit_one_run_curve(scores, delta=config.delta, confidence=level, claim=claim).refuted
+        found += [name] if refuted else []
     return tuple(found)
 
 
@@ -262,16 +247,11 @@ def canary_scores(
             optimizer=optimizer,
             clip_norm=config.clip_norm,
             sampling=monitors.sampling,
-            noise=training.noise,
-            noise_multiplier=training.noise_multiplier,
-            sample_rate=training.sample_rate,
-            steps=training.steps,
             scheduler=scheduler_of(config, optimizer, training.steps),
             scheduler_per="step",
-            engine=known.engine,
-            precision=known.precision,
-            max_physical_batch_size=known.max_physical_batch_size,
             callbacks=[Functions(on_step=after_step)],
+            **{name: getattr(training, name) for name in ("noise", "noise_multiplier", "sample_rate", "steps")},
+            **{name: getattr(known, name) for name in config.execution},
         )
         computed.append(fitted.execution)
 
@@ -313,11 +293,7 @@ def _idle(body: nn.Module, canaries: int, steps: int) -> int:
 
 
 def attack_model(
-    config: Config,
-    dataset: Dataset,
-    predict: Predict,
-    claim: TradeOff | None,
-    on_progress: Progress = lambda stage, done, total: None,
+    config: Config, dataset: Dataset, predict: Predict, claim: TradeOff | None, on_progress: Progress = no_progress
 ) -> tuple[AuditResult, ...]:
     """Every attack of `config` on records: training records are the members, held-out records the non-members.
 

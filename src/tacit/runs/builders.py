@@ -8,7 +8,6 @@ Public features in place of the inputs of a data set, the same in the run and in
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -33,6 +32,7 @@ from tacit.runs.config import Config
 from tacit.runs.decision_metrics import metric_on_test
 from tacit.runs.open_run import open_run
 from tacit.runs.run_signature import CONFIG, EXECUTION, FEATURES
+from tacit.runs.settings import Folder
 from tacit.serialization import json_text, write_text
 from tacit.training import load_model, plan_options
 from tacit.training.execution_record import ExecutionRecord
@@ -47,9 +47,11 @@ ROWS_AT_ONCE = 4096
 """Rows of a forward pass without gradients: enough to keep the cores busy, few enough for any memory."""
 
 
-def dataset_of(
-    config: Config, data_dir: str | os.PathLike[str] | None, on_progress: Progress = lambda stage, done, total: None
-) -> Dataset:
+def no_progress(stage: str, done: int, total: int) -> None:
+    """The `Progress` that nobody follows."""
+
+
+def dataset_of(config: Config, data_dir: Folder | None, on_progress: Progress = no_progress) -> Dataset:
     """The data that `config` names, encoded by declared public knowledge."""
     on_progress("loading data", 0, 1)
     if config.folder is not None:
@@ -293,9 +295,7 @@ _SCATTERING_BESIDE = 0.7  # its norm where that of patches of colour beside it i
 _PATCHES, _COLOUR_PATCHES = 512, 1024
 
 
-def featured(
-    config: Config, dataset: Dataset, folder: Path, on_progress: Progress = lambda stage, done, total: None
-) -> Dataset:
+def featured(config: Config, dataset: Dataset, folder: Path, on_progress: Progress = no_progress) -> Dataset:
     """`dataset` with the features of `config` in place of its inputs; the same data set where it names none.
 
     Args:
@@ -314,11 +314,9 @@ def featured(
     features = features_of(config, dataset)
     if (folder / FEATURES).is_file():
         load_model(features, folder / FEATURES)
-    made = [computed(features, rows, on_progress) for rows in (dataset.x_train, dataset.x_test)]
-    ends = (-NORM, NORM)
-    return replace(
-        dataset, x_train=made[0], x_test=made[1], bounds=ends, feature_names=None, features=features, schema=None
-    )
+    train, test = (computed(features, rows, on_progress) for rows in (dataset.x_train, dataset.x_test))
+    known = replace(dataset, features=features, feature_names=None, schema=None)
+    return replace(known, x_train=train, x_test=test, bounds=(-NORM, NORM))
 
 
 def features_of(config: Config, dataset: Dataset) -> PublicFeatures:
@@ -340,9 +338,8 @@ def features_of(config: Config, dataset: Dataset) -> PublicFeatures:
         raise check.fail("features", f"none for {dataset.name!r}, which holds no images", config.features, hint)
     names = config.features.split("+")
     shares = [_SCATTERING_BESIDE if "scattering" in each and shape[0] == 3 else 1.0 for each in names]
-    parts: list[PublicFeatures] = [
-        _whitened(each, shape, NORM * share / math.hypot(*shares)) for each, share in zip(names, shares, strict=True)
-    ]
+    norms = [NORM * share / math.hypot(*shares) for share in shares]
+    parts = [_whitened(each, shape, norm) for each, norm in zip(names, norms, strict=True)]
     return parts[0] if len(parts) == 1 else Beside(parts)
 
 

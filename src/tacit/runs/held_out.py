@@ -130,9 +130,8 @@ def _target(config: Config, answers: Account) -> Epsilon:
 def _ledger(config: Config, dataset: Dataset, unit: str, target: Epsilon, *, secure: bool) -> Ledger:
     """What test records pay for one result that meets `target`."""
     levels = 1 if dataset.task == "classification" and unit == "record" else LEVELS
-    found = smallest(
-        "noise of the test result", lambda noise: DiscreteGaussian(noise, levels), target, relation=config.relation
-    )
+    name, relation = "noise of the test result", config.relation
+    found = smallest(name, lambda noise: DiscreteGaussian(noise, levels), target, relation=relation)
     ledger = Ledger(relation=config.relation, unit=unit)
     ledger.begin(*common_facts(unit=unit, secure=secure, arithmetic=EXACT_RELEASE))
     ledger.assume(DISJOINT)
@@ -144,22 +143,14 @@ def _ledger(config: Config, dataset: Dataset, unit: str, target: Epsilon, *, sec
 
 def _told(paid: Ledger, mechanism: DiscreteGaussian, delta: float) -> dict[str, Any]:
     cost = accountant("pld")(paid)
-    epsilon = float(cost.epsilon(delta))
+    epsilon, standing = float(cost.epsilon(delta)), cost.standing.value
     says = (
         f"The test result has discrete Gaussian noise of {upward(mechanism.noise_multiplier, 3)} {paid.unit}s: a test "
         f"{paid.unit}, in no training batch, has a guarantee of its own, epsilon {upward(epsilon)} at delta {delta:g} "
-        f"(pld, {cost.standing.value})."
+        f"(pld, {standing})."
     )
-    return {
-        "records": "private",
-        "test": "noisy",
-        "standing": cost.standing.value,
-        "epsilon": epsilon,
-        "delta": delta,
-        "mechanisms": paid.spec()["mechanisms"],
-        "assumptions": list(paid.assumptions),
-        "says": says,
-    }
+    told = {"records": "private", "test": "noisy", "standing": standing, "epsilon": epsilon, "delta": delta}
+    return told | {"mechanisms": paid.spec()["mechanisms"], "assumptions": list(paid.assumptions), "says": says}
 
 
 def _losses(dataset: Dataset, predicted: np.ndarray) -> np.ndarray:
@@ -273,10 +264,8 @@ def score_of(config: Config, dataset: Dataset) -> HoldoutScore:
 
 def trained_on(config: Config, dataset: Dataset, folder: Path) -> Dataset:
     """The data of the run in `folder` without the private validation records, where this user's key finds them."""
-    if not (folder / VALIDATION).exists():
-        return dataset
-    found = set_aside_of(config, dataset, folder, again=True)
-    return dataset if found is None else found.training
+    aside = set_aside_of(config, dataset, folder, again=True) if (folder / VALIDATION).exists() else None
+    return dataset if aside is None else aside.training
 
 
 def callbacks_of(config: Config, dataset: Dataset, model: torch.nn.Module) -> list[training.Callback]:

@@ -60,7 +60,9 @@ def onnx_model(
     if schema is None:
         _add_features(graph, example)
     else:
-        _check_names(schema)
+        if taken := [column.name for column in schema.columns if column.name in _OUTPUTS]:
+            rule = f"other than the outputs {' and '.join(_OUTPUTS)}"
+            raise check.fail("columns", rule, taken, "Rename them in FILE.")
         add_columns(graph, schema)
     network = _network(module, example)
     graph.add("Identity", FEATURES, name=_NETWORK + "features")
@@ -70,9 +72,8 @@ def onnx_model(
     onnx = graph.onnx
     made = onnx.helper.make_graph(graph.nodes, "tacit", graph.inputs, outputs, graph.constants)
     opsets = [onnx.helper.make_opsetid("", OPSET), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
-    model = onnx.helper.make_model(
-        made, opset_imports=opsets, functions=network.functions, ir_version=_IR_VERSION, producer_name="tacit"
-    )
+    of_file = {"ir_version": _IR_VERSION, "producer_name": "tacit"}
+    model = onnx.helper.make_model(made, opset_imports=opsets, functions=network.functions, **of_file)
     onnx.helper.set_model_props(model, dict(facts or {}))
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString()
@@ -107,12 +108,6 @@ def _network(module: nn.Module, example: np.ndarray) -> Any:
         log.setLevel(level)
     assert program is not None, "dynamo=True returns the program"
     return compose.add_prefix(program.model_proto, _NETWORK)
-
-
-def _check_names(schema: Schema) -> None:
-    taken = [column.name for column in schema.columns if column.name in _OUTPUTS]
-    if taken:
-        raise check.fail("columns", f"other than the outputs {' and '.join(_OUTPUTS)}", taken, "Rename them in FILE.")
 
 
 def _add_features(graph: Graph, example: np.ndarray) -> None:
@@ -180,9 +175,8 @@ class Graph:
         """A tensor of numbers, flags or texts."""
         name = f"tacit/constant_{len(self.constants)}"
         array = np.asarray(value)
-        if array.dtype.kind == "U":
-            array = array.astype(object)
-        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
+        texts = array.dtype.kind == "U"
+        self.constants.append(self.onnx.numpy_helper.from_array(array.astype(object) if texts else array, name))
         return name
 
     def add(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
@@ -223,20 +217,14 @@ def add_columns(graph: Graph, schema: Schema) -> None:
 
 def _column(graph: Graph, column: Column) -> tuple[str, str]:
     """The names of the features of `column`, (rows, width), and of its flags of broken cells, (rows, 1)."""
-    if column.kind == CATEGORY:
-        return _category(graph, column)
-    if column.kind == CODE:
-        return _code(graph, column)
-    return _number(graph, column)
+    return {CATEGORY: _category, CODE: _code}.get(column.kind, _number)(graph, column)
 
 
 def _number(graph: Graph, column: Column) -> tuple[str, str]:
     cells = graph.input(column.name, texts=False)
     amounts = [float(code) for code in column.missing if check.is_number(code)]
-    amounts = [amount for amount in amounts if np.isfinite(amount)]
-    absent = graph.either(
-        [graph.add("IsNaN", cells), *(graph.add("Equal", cells, graph.constant(amount)) for amount in amounts)]
-    )
+    codes = [graph.add("Equal", cells, graph.constant(amount)) for amount in amounts if np.isfinite(amount)]
+    absent = graph.either([graph.add("IsNaN", cells), *codes])
     fill = float("nan") if column.fill is None else column.fill
     read = graph.add("Where", absent, graph.constant(np.array(fill, dtype=float)), cells)
     bad = graph.either([graph.add("IsNaN", read), graph.add("IsInf", read)])
@@ -265,14 +253,9 @@ def _category(graph: Graph, column: Column) -> tuple[str, str]:
 def _code(graph: Graph, column: Column) -> tuple[str, str]:
     if column.categories:
         cells = graph.input(column.name, texts=True)
-        place = graph.add(
-            "LabelEncoder",
-            cells,
-            domain="ai.onnx.ml",
-            keys_strings=list(column.categories),
-            values_int64s=list(range(len(column.categories))),
-            default_int64=-1,
-        )
+        keys, places = list(column.categories), list(range(len(column.categories)))
+        named = {"domain": "ai.onnx.ml", "keys_strings": keys, "values_int64s": places, "default_int64": -1}
+        place = graph.add("LabelEncoder", cells, **named)
         bad = graph.add("Less", place, graph.constant(np.array(0)))
     else:
         cells = graph.input(column.name, texts=False)

@@ -23,6 +23,7 @@ from tacit.runs.config import Config
 from tacit.runs.methods import Job, method_of
 from tacit.runs.open_run import OpenedRun, open_run
 from tacit.runs.run_signature import CARD, FEATURES, MODEL, PREPROCESSING
+from tacit.runs.settings import Folder
 from tacit.serialization import json_text, write_text
 from tacit.training import load_model
 
@@ -197,7 +198,7 @@ def _rows_of(shape: Sequence[int]) -> str:
     return f"(rows, {', '.join(map(str, shape))})"
 
 
-def load(run: str | os.PathLike[str], *, trust_code: bool = False) -> LoadedModel:
+def load(run: Folder, *, trust_code: bool = False) -> LoadedModel:
     """The model of the finished run in the folder `run`, with its preprocessing; no data are read.
 
     Warns with `PrivacyWarning` where this user's key did not sign the run.

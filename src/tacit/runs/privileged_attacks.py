@@ -95,11 +95,10 @@ class PrivilegedAttacks:
         if not isinstance(noise, int | float):
             raise check.fail("noise", "the same at every step for attacks with shadow models", noise)
         shared = ("batch_size", "epochs", "learning_rate", "momentum", "clip_norm")
+        optimizer, hidden = check.choice("optimizer", config.optimizer, ("adam", "sgd")), config.hidden
+        given = {"optimizer": optimizer, "hidden": hidden if config.model == "mlp" else ()}
         return attacks.Recipe(
-            **{name: getattr(config, name) for name in shared},
-            hidden=config.hidden if config.model == "mlp" else (),
-            optimizer=check.choice("optimizer", config.optimizer, ("adam", "sgd")),
-            noise_multiplier=float(noise),
+            **{name: getattr(config, name) for name in shared}, **given, noise_multiplier=float(noise)
         )
 
     @cached_property

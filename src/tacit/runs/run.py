@@ -31,7 +31,7 @@ from tacit.reports import Card, coarse_seconds, write_card
 from tacit.reports.words import least_epsilon
 from tacit.runs import held_out, run_signature
 from tacit.runs.audits import attack_model
-from tacit.runs.builders import dataset_of, featured
+from tacit.runs.builders import dataset_of, featured, no_progress
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import calibration_of, constant_test, decision_metrics, measure_of, metric_on_test
 from tacit.runs.default_evidence import StepClock, canary_evidence, record_power
@@ -42,6 +42,7 @@ from tacit.runs.open_run import open_run
 from tacit.runs.prediction import write_preprocessing
 from tacit.runs.run_budget import NONE, UNTRACKED, RunBudget, read_budget
 from tacit.runs.run_signature import CHECKPOINT, check_texts
+from tacit.runs.settings import Folder
 from tacit.serialization import json_text, remove_parts, versions_of, write_text
 from tacit.signing import Origin
 from tacit.standing import Standing
@@ -71,11 +72,11 @@ class Run:
 def train(
     config: Config,
     *,
-    data_dir: str | os.PathLike[str] | None = None,
-    out: str | os.PathLike[str] | None = None,
+    data_dir: Folder | None = None,
+    out: Folder | None = None,
     resume: bool = False,
     budget: str | None = None,
-    on_progress: Progress = lambda stage, done, total: None,
+    on_progress: Progress = no_progress,
 ) -> Run:
     """Run `config` from data to card, by the method that it names.
 
@@ -109,10 +110,10 @@ def train_by(
     dataset: Dataset,
     *,
     charged: RunBudget | None = None,
-    data_dir: str | os.PathLike[str] | None = None,
-    out: str | os.PathLike[str] | None = None,
+    data_dir: Folder | None = None,
+    out: Folder | None = None,
     resume: bool = False,
-    on_progress: Progress = lambda stage, done, total: None,
+    on_progress: Progress = no_progress,
 ) -> Run:
     """`train` with a method and data that are given as objects.
 
@@ -291,12 +292,12 @@ def _test_metrics(
 
 
 def resume(
-    run: str | os.PathLike[str],
+    run: Folder,
     *,
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: Folder | None = None,
     unsafe_seed: int | None = None,
     trust_code: bool = False,
-    on_progress: Progress = lambda stage, done, total: None,
+    on_progress: Progress = no_progress,
 ) -> Run:
     """Go on with the run in the folder `run`, which was stopped, from its last checkpoint to the card.
 
@@ -402,9 +403,7 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def follow(
-    config: Config, *, data_dir: str | os.PathLike[str] | None = None, resumed: str | os.PathLike[str] | None = None
-) -> None:
+def follow(config: Config, *, data_dir: Folder | None = None, resumed: Folder | None = None) -> None:
     """Take part in the private training that rank 0 runs with the same `config`; call it on every other rank.
 
     Nothing is written, charged or measured here; the ledger is a copy of rank 0's.

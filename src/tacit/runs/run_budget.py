@@ -189,9 +189,11 @@ def planned_run(config: Config, records: int | None) -> Mechanism | None:
     rate = config.batch_size / records
     steps = resolve_steps(rate, None, config.epochs)
     noise = config.noise_multiplier
+
+    def run(noise: float) -> Mechanism:
+        return Gaussian(noise).poisson(rate) * steps
+
     if noise is None and config.epsilon is not None:
         target = Epsilon(config.epsilon, config.delta)
-        noise = smallest(
-            "noise_multiplier", lambda each: Gaussian(each).poisson(rate) * steps, target, relation=config.relation
-        ).value
-    return None if noise is None else Gaussian(noise).poisson(rate) * steps
+        noise = smallest("noise_multiplier", run, target, relation=config.relation).value
+    return None if noise is None else run(noise)

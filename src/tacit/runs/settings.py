@@ -27,6 +27,7 @@ from tacit.data.delimited import TableFormat, table_file
 from tacit.errors import InvalidInput, MissingData
 from tacit.serialization import tuples
 
+Folder = str | os.PathLike[str]
 Rule = Callable[[str, Any], object]
 """A check of `tacit.check`, called with the name of a setting and its value."""
 OPEN: Rule = partial(check.probability, open_low=True, open_high=True)
@@ -411,7 +412,7 @@ class TableConfig(Declarations):
         """How the file is written."""
         return TableFormat(**{each.name: getattr(self, each.name) for each in fields(TableFormat)})
 
-    def file(self, data_dir: str | os.PathLike[str] | None) -> Path:
+    def file(self, data_dir: Folder | None) -> Path:
         """Where the file lies: `path` from `data_dir` on where one is given, else from the TOML file's folder on.
 
         Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,7 +18,7 @@ from tacit.runs.folders import write_statement
 from tacit.runs.methods import choose_method, method_of
 from tacit.runs.prediction import LoadedModel, load
 from tacit.runs.run import train_by
-from tacit.runs.settings import TableConfig
+from tacit.runs.settings import Folder, TableConfig
 from tacit.serialization import tuples
 
 
@@ -47,7 +46,7 @@ def train_table(
     epsilon: float,
     schema: Mapping[str, Any] | None = None,
     delta: float | None = None,
-    out: str | os.PathLike[str] | None = None,
+    out: Folder | None = None,
     **settings: Any,
 ) -> TrainedTable:
     """Train privately on a data frame, as `tacit train` does on a file: account, attack, card, statement.

@@ -65,11 +65,6 @@ class TrialHoldout:
         if steps > self.looks or told != Compose.of((replace(self, looks=steps).mechanism, 1)):
             raise check.fail("trial", f"one whose holdout tells at most {self.mechanism}", str(told))
 
-    @property
-    def in_words(self) -> dict[str, float | str]:
-        """What the card says of it."""
-        return {"validation_noise" if self.checkpoint == NOISY else "checkpoint_epsilon": self.cost}
-
 
 RANDOM_TRIALS = "random_trials"
 """The selection by the best of a secret number of trials."""
@@ -120,13 +115,15 @@ class Search:
     @property
     def told(self) -> dict[str, float | str]:
         """What the card says of it: law or number of trials, and the noise of scores or the choice."""
-        trials, cost = self.asked.trials, self.score_cost
+        trials, held, told = self.asked.trials, self.held, dict[str, Any]()
         if isinstance(trials, int):
-            told: dict[str, Any] = {"trials": trials, "selection": self.asked.selection, "choice_epsilon": cost}
+            told |= {"trials": trials, "selection": self.asked.selection, "choice_epsilon": self.score_cost}
         else:
-            told = {"law of trials": str(trials), "P(one trial)": round(trials.once, 3)}
-            told |= {} if cost is None else {"score_noise": cost}
-        return told | ({} if self.held is None else self.held.in_words)
+            told |= {"law of trials": str(trials), "P(one trial)": round(trials.once, 3)}
+            told |= {} if self.score_cost is None else {"score_noise": self.score_cost}
+        if held is not None:
+            told["validation_noise" if held.checkpoint == NOISY else "checkpoint_epsilon"] = held.cost
+        return told
 
     def __str__(self) -> str:
         trials = self.asked.trials
@@ -242,10 +239,11 @@ class Asked:
         lengths = [(size / records, each) for size in sizes for each in epochs]
         held = self._planned_holdout(lengths, whole, config.relation) if self.holdout.given else None
         noise = solved("noise_multiplier", lambda each: whole(Gaussian(each).poisson(rate) * steps))
+        score = None
         if isinstance(law, int):
-            inverse = solved("1 / choice_epsilon", lambda each: choice_mechanism(1 / each, method=self.selection))
-            return Search(self, rate, steps, noise, held, 1 / inverse)
-        score = solved("score_noise", lambda each: whole(DiscreteGaussian(each))) if self.private else None
+            score = 1 / solved("1 / choice_epsilon", lambda each: choice_mechanism(1 / each, method=self.selection))
+        elif self.private:
+            score = solved("score_noise", lambda each: whole(DiscreteGaussian(each)))
         return Search(self, rate, steps, noise, held, score)
 
     def _planned_holdout(
@@ -265,7 +263,7 @@ class Asked:
         if given.epsilon is not None and given.epsilon > target.epsilon:
             rule = f"at most that of the search, {target.epsilon:g}"
             raise check.fail("epsilon of [validation]", rule, given.epsilon)
-        goal = target if given.epsilon is None else Epsilon(given.epsilon, target.delta)
+        goal = Epsilon(given.epsilon or target.epsilon, target.delta)
         noisy = given.checkpoint == NOISY
         looks = max(len(epoch_ends(rate, resolve_steps(rate, None, epochs))) for rate, epochs in lengths)
 
@@ -283,18 +281,16 @@ class Asked:
         Raises:
             InvalidInput: a part, or what is left for training, is empty.
         """
-        aside = np.zeros(records, dtype=bool)
+        aside, rule = np.zeros(records, dtype=bool), "one that leaves records for training and for "
         if self.private:
             aside = stream.uniform(records) < self.validation_share
             if not aside.any() or aside.all():
-                rule = "one that leaves records for training and for scores"
-                raise check.fail("validation_share", rule, self.validation_share)
+                raise check.fail("validation_share", f"{rule}scores", self.validation_share)
         if not self.holdout.given:
             return np.flatnonzero(aside).tolist(), None
         held = ~aside & (stream.uniform(records) < self.holdout.share)
         if not held.any() or (held | aside).all():
-            rule = "one that leaves records for training and for the holdout"
-            raise check.fail("share of [validation]", rule, self.holdout.share)
+            raise check.fail("share of [validation]", f"{rule}the holdout", self.holdout.share)
         return np.flatnonzero(aside).tolist(), np.flatnonzero(held).tolist()
 
     def draw_trials(self, stream: Stream) -> int:
@@ -304,13 +300,10 @@ class Asked:
     def table(self) -> dict[str, Any]:
         """JSON form; `of` is its inverse."""
         space = self.space
-        return {
+        return vars(self) | {
             "space": dict(space.values) if isinstance(space, Space) else [dict(each) for each in space.settings],
             "target": [self.target.epsilon, self.target.delta],
             "trials": self.trials if isinstance(self.trials, int) else self.trials.spec(),
-            "selection": self.selection,
-            "validation": self.validation,
-            "validation_share": self.validation_share,
             "holdout": asdict(self.holdout),
         }
 
@@ -318,15 +311,13 @@ class Asked:
     def of(cls, table: Mapping[str, Any]) -> Asked:
         """The arguments that `table` was made of."""
         drawn, trials = table["space"], table["trials"]
-        return cls(
-            Candidates(tuple(drawn)) if isinstance(drawn, list) else Space(drawn),
-            Epsilon(*table["target"]),
-            trials if isinstance(trials, int) else law_from_spec(trials),
-            table["selection"],
-            table["validation"],
-            table["validation_share"],
-            ValidationSettings(**table["holdout"]),
-        )
+        made = {
+            "space": Candidates(tuple(drawn)) if isinstance(drawn, list) else Space(drawn),
+            "target": Epsilon(*table["target"]),
+            "trials": trials if isinstance(trials, int) else law_from_spec(trials),
+            "holdout": ValidationSettings(**table["holdout"]),
+        }
+        return cls(**{**table, **made})
 
 
 FREE = (

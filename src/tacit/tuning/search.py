@@ -22,11 +22,10 @@ from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon
 from tacit.tuning.plan import Space
-from tacit.tuning.search_state import HIDDEN, Standings, best_trial, draw_trials
+from tacit.tuning.search_state import HIDDEN, OWN_COIN, Standings, best_trial, draw_trials
 
 _SHARE_OF_DELTA = 0.9
 """Share of delta that all trials may lose together: the rest pays for a smaller log R of the whole-curve bound."""
-_COIN = "Each record was set aside for scores by a coin of its own, and the sizes of both parts are public."
 
 
 @dataclass(eq=False, repr=False)
@@ -120,8 +119,8 @@ class PrivateSearchCV(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         """The ledger of the whole search, written before its first trial."""
         ledger = Ledger(relation=Relation.parse(self.relation))
         ledger.begin(*one_shot_facts(unit="record", secure=stream.secure, exact=True))
-        for sentence in (HIDDEN, _COIN):
-            ledger.assume(sentence)
+        ledger.assume(HIDDEN)
+        ledger.assume(OWN_COIN)
         if not stream.secure:
             ledger.mark_unsafe("unsafe_seeded_stream", Standing.CLAIMED)
         for part, steps in mechanism.parts():

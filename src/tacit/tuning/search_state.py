@@ -31,6 +31,8 @@ from tacit.signing import latest_place, new_id, raise_count, seal, unseal
 Result = TypeVar("Result")
 HIDDEN = "The number of trials, and the time that they took, are not observed by those who see the result."
 """The assumption behind a search, for `Ledger.assume`."""
+OWN_COIN = "Each record was set aside for scores by a coin of its own, and the sizes of both parts are public."
+"""The assumption behind private scores."""
 
 
 @dataclass

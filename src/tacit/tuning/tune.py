@@ -5,7 +5,6 @@ A search as a training method, so that the winner's folder is that of any other 
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from base64 import b64decode, b64encode
@@ -25,7 +24,7 @@ from tacit.mechanisms import Gaussian, Parallel, law_of
 from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.noise.discrete import Scores, choose, discrete_gaussian
 from tacit.runs import Config, Run, read_config
-from tacit.runs.builders import clip_of, dataset_of, stream_of
+from tacit.runs.builders import clip_of, dataset_of, no_progress, stream_of
 from tacit.runs.held_out import holdout_of
 from tacit.runs.methods import Job, Method, Trained, method_of
 from tacit.runs.methods.base import Baseline, Predict, Progress, trained_from, trained_table
@@ -33,6 +32,7 @@ from tacit.runs.open_run import open_run
 from tacit.runs.run import train_by
 from tacit.runs.run_budget import NONE, RunBudget, read_budget
 from tacit.runs.run_signature import MODEL
+from tacit.runs.settings import Folder
 from tacit.serialization import tuples, write_bytes
 from tacit.standing import Standing
 from tacit.tradeoff import Epsilon, TradeOff
@@ -71,11 +71,11 @@ def tune(
     selection: str = RANDOM_TRIALS,
     validation: str = "private",
     validation_share: float = 0.1,
-    data_dir: str | os.PathLike[str] | None = None,
-    out: str | os.PathLike[str] | None = None,
+    data_dir: Folder | None = None,
+    out: Folder | None = None,
     overrides: Mapping[str, Any] | None = None,
     budget: str | None = None,
-    on_progress: Progress = lambda stage, done, total: None,
+    on_progress: Progress = no_progress,
 ) -> Tuned:
     """Train `preset` with random settings of `space` and keep one of the trials; everything together costs `target`.
 
@@ -118,7 +118,12 @@ def tune(
     config = _config(preset, {"epsilon": target.epsilon, "delta": target.delta, **(overrides or {})})
     if validation == "public":  # Which declares the test records public.
         config = replace(config, test_records="public")
-    count = law_of(law, trials=trials) if selection == RANDOM_TRIALS else _whole_number(trials)
+    if selection == RANDOM_TRIALS:
+        count = law_of(law, trials=trials)
+    else:
+        count = round(check.real("trials", trials, low=2))
+        if count != trials:
+            raise check.fail("trials", "a whole number for a selection by choice", trials)
     holdout = config.section("validation")
     asked = Asked(space_of(config, space), target, count, selection, validation, validation_share, holdout)
     charged = RunBudget.find(config, budget, lambda records: asked.whole(config, records))
@@ -132,12 +137,12 @@ def tune(
 
 
 def resume_tuning(
-    folder: str | os.PathLike[str],
+    folder: Folder,
     *,
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: Folder | None = None,
     unsafe_seed: int | None = None,
     trust_code: bool = False,
-    on_progress: Progress = lambda stage, done, total: None,
+    on_progress: Progress = no_progress,
 ) -> Tuned:
     """Go on with the search in `folder`, which was stopped, to the card of its winner; it costs nothing further.
 
@@ -181,21 +186,12 @@ def _run(asked: Asked, state: SearchState, config: Config, dataset: Dataset, str
     return Tuned(run, method.settings_drawn, accountant("pld")(run.card.ledger), search, asked.target)
 
 
-def _data(
-    config: Config, charged: RunBudget, data_dir: str | os.PathLike[str] | None, on_progress: Progress
-) -> Dataset:
+def _data(config: Config, charged: RunBudget, data_dir: Folder | None, on_progress: Progress) -> Dataset:
     dataset = dataset_of(config, data_dir, on_progress)
     charged.recognise(config, dataset)
     if dataset.task != "classification":
         raise check.fail("preset", "one of a classification, whose scores are counts", dataset.task)
     return dataset
-
-
-def _whole_number(trials: float) -> int:
-    whole = check.real("trials", trials, low=2)
-    if whole != round(whole):
-        raise check.fail("trials", "a whole number for a selection by choice", trials)
-    return round(whole)
 
 
 def _config(preset: str | Config, overrides: Mapping[str, Any]) -> Config:
@@ -216,8 +212,6 @@ def _config(preset: str | Config, overrides: Mapping[str, Any]) -> Config:
     return config
 
 
-OWN_COIN = "Each record was set aside for scores by a coin of its own, and the sizes of both parts are public."
-"""The assumption behind private scores."""
 PUBLIC = "The records that scores were computed on are public, and none of them was trained on."
 """The assumption behind public scores."""
 INTERRUPTED = "The search was interrupted for reasons that followed neither the records nor the results of a trial."
@@ -275,7 +269,11 @@ class SearchMethod(Method[Any]):
         job.on_progress("tuning", 1, 1)
         # Checks of facts are counted: those of the winner alone, since their sum would tell how many trials ran.
         ledger.absorb_marks(Ledger.from_spec(winner.ledger))
-        self._mark(ledger)
+        # What weakens the guarantee of any trial.
+        for switch, standing in self._state.unsafe.items():
+            ledger.mark_unsafe(switch, Standing(standing))
+        for name, says in self._state.missing.items():
+            ledger.facts.missing(name, says)
         write_bytes(job.folder / MODEL, b64decode(winner.model))
         self.settings_drawn = tuples(winner.settings)
         config = replace(self._config_of_trials(job), **self.settings_drawn)
@@ -293,7 +291,7 @@ class SearchMethod(Method[Any]):
     def _assumptions(self, resumed: bool) -> list[str]:
         asked, held = self._search.asked, [] if self._parts.held is None else [HELD_BY_COIN]
         hidden = [] if asked.is_choice else [search_state.HIDDEN]
-        return [*hidden, OWN_COIN if asked.private else PUBLIC, *held, *([INTERRUPTED] if resumed else [])]
+        return [*hidden, search_state.OWN_COIN if asked.private else PUBLIC, *held, *([INTERRUPTED] if resumed else [])]
 
     def _winner(self, job: Job) -> search_state.Trial:
         standings, asked, cost = self._state.standings, self._search.asked, self._search.score_cost
@@ -312,11 +310,9 @@ class SearchMethod(Method[Any]):
         return best
 
     def _config_of_trials(self, job: Job) -> Config:
-        config, held = job.config, self._search.held
-        sections = dict(config.sections)
-        if held is not None:
-            sections["validation"] = held.settings(config.section("validation"))
-        noise = self._search.noise_multiplier
+        config, held, noise = job.config, self._search.held, self._search.noise_multiplier
+        own = {} if held is None else {"validation": held.settings(config.section("validation"))}
+        sections = {**config.sections, **own}
         return replace(config, epsilon=None, noise_multiplier=noise, unsafe_seed=None, sections=sections)
 
     def _trial(self, job: Job) -> tuple[float, search_state.Trial]:
@@ -361,10 +357,3 @@ class SearchMethod(Method[Any]):
                 raise check.fail("trial", "one of Poisson-subsampled Gaussian steps within the planned cost", str(part))
         if steps > self._search.steps:
             raise check.fail("trial", f"one of at most {self._search.steps} steps", steps)
-
-    def _mark(self, ledger: Ledger) -> None:
-        """Write into `ledger` what weakens the guarantee of any trial."""
-        for switch, standing in self._state.unsafe.items():
-            ledger.mark_unsafe(switch, Standing(standing))
-        for name, says in self._state.missing.items():
-            ledger.facts.missing(name, says)

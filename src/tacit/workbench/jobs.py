@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,8 @@ def start(root: Path, form: Mapping[str, str]) -> str:
         preset = check.choice("preset", form.get("preset"), preset_names())
         given = {name: check.read_real(name, form[name].strip()) for name in _SETTINGS if form.get(name, "").strip()}
         read_config(preset, given)
-        task = {
-            "kind": kind,
-            "preset": preset,
-            "settings": given,
-            "run": f"{preset}-{time.strftime('%Y%m%d-%H%M%S')}-{number[:4]}",
-        }
+        name = f"{preset}-{time.strftime('%Y%m%d-%H%M%S')}-{number[:4]}"
+        task = {"kind": kind, "preset": preset, "settings": given, "run": name}
     return _launch(root, task, number)
 
 
@@ -70,19 +67,14 @@ def _launch(root: Path, task: Mapping[str, Any], number: str) -> str:
     home = root / FOLDER
     home.mkdir(parents=True, exist_ok=True)
     write_text(home / f"{number}.json", json_text(task))
+    command = [sys.executable, "-c", _PROCESS, str(root.resolve()), number]
     with (home / f"{number}.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _PROCESS, str(root.resolve()), number],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    _children[number] = process
+        given: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
+        _children[number] = subprocess.Popen(command, **given)
     return number
 
 
-_children: dict[str, subprocess.Popen[bytes]] = {}  # so that a finished child is waited for
+_children: dict[str, subprocess.Popen[Any]] = {}  # so that a finished child is waited for
 
 
 def state(root: Path, number: str) -> dict[str, Any]:
@@ -114,10 +106,8 @@ def list_jobs(root: Path) -> list[dict[str, Any]]:
     paths = sorted((root / FOLDER).glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
     found = []
     for path in paths[:20]:
-        try:
+        with suppress(TacitError):
             found.append(state(root, path.stem))
-        except TacitError:
-            continue
     return found
 
 
@@ -125,13 +115,12 @@ def _alive(number: str, process: object) -> bool:
     child = _children.get(number)
     if child is not None:
         return child.poll() is None
-    if not isinstance(process, int):
-        return True
     try:
-        os.kill(process, 0)
+        if isinstance(process, int):
+            os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except PermissionError:  # It is somebody else's, and alive.
         return True
     return True
 
@@ -152,12 +141,12 @@ def main(folder: str | Path, number: str) -> int:
         tell("starting", 0, 0)
         with check.speaking_to("browser"):
             says = _KINDS[task["kind"]](root, task, tell)
+        tell("finished", 1, 1, "finished", says)
+        return 0
     except KeyboardInterrupt as error:
         tell("stopped", 0, 0, "stopped", " ".join(str(error).split()) or "stopped before anything was released")
-        return 1
     except TacitError as error:
         tell("failed", 0, 0, "failed", " ".join(str(error).split()))
-        return 1
     except Exception as error:
         tell("failed", 0, 0, "failed", f"tacit failed: {type(error).__name__}.")
         if check.values_shown():
@@ -165,9 +154,7 @@ def main(folder: str | Path, number: str) -> int:
         # The log is kept, and the message of an unforeseen error may quote the data.
         places = [f"{place.filename}:{place.lineno}" for place in traceback.extract_tb(error.__traceback__)]
         print(f"tacit failed: {type(error).__name__} at {' < '.join(reversed(places))}", file=sys.stderr)
-        return 1
-    tell("finished", 1, 1, "finished", says)
-    return 0
+    return 1
 
 
 def _train(root: Path, task: dict[str, Any], tell: Any) -> str:
@@ -182,11 +169,12 @@ def _train(root: Path, task: dict[str, Any], tell: Any) -> str:
 
 
 def _audit(root: Path, task: dict[str, Any], tell: Any) -> str:
+    from tacit.reports import audit_files
     from tacit.runs import audit_run
-    from tacit.runs.audits import keep_audit
+    from tacit.runs.run_signature import append
 
     report = audit_run(root / task["run"], on_progress=tell)
-    keep_audit(report, root / task["run"], title=task["run"])
+    append(root / task["run"], "audit", audit_files(report, title=task["run"]))
     return "the claim is refuted" if report.refuted else "nothing refutes the claim at 99.9 %"
 
 

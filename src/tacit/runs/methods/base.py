@@ -6,7 +6,6 @@ Going on with a run that was stopped: every run ends in a card, and what may hav
 from __future__ import annotations
 
 import json
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -25,11 +24,12 @@ from tacit.data import Dataset
 from tacit.errors import InvalidInput
 from tacit.mechanisms import Mechanism
 from tacit.relation import Relation
-from tacit.runs.builders import Progress
+from tacit.runs.builders import Progress, no_progress
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import metric_on_test
 from tacit.runs.open_run import open_run
 from tacit.runs.run_signature import LEDGER, MODEL, TRAINED
+from tacit.runs.settings import Folder
 from tacit.serialization import json_text, write_bytes, write_text
 from tacit.signing import Origin, origin_of, signature_of
 from tacit.training import PrivateHoldout
@@ -69,8 +69,8 @@ class Job:
     ledger: Ledger
     folder: Path
     resume: bool = False
-    on_progress: Progress = lambda stage, done, total: None
-    data_dir: str | os.PathLike[str] | None = None
+    on_progress: Progress = no_progress
+    data_dir: Folder | None = None
     sign: Callable[[], None] = lambda: None
     reserve: Callable[[Ledger], None] = lambda ledger: None
     checkpoints: bool = True

@@ -24,6 +24,7 @@ from tacit.training.ranks import world_size
 from tacit.training.resolve_plan import resolve_steps
 
 Parts = tuple[nn.Module, Optimizer, LRScheduler | None]
+_OF_CONFIG = ("batch_size", "public_size", "epochs", "delta", "checkpoint_every")
 _ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adam_bc": "DP-AdamBC", "adagrad": "DP-AdaGrad"}
 
 
@@ -90,10 +91,6 @@ class Gradient(Method[GradientSettings]):
             noise=config.section("noise").correlation,
             noise_multiplier=builders.noise_of(config),
             target=None if config.epsilon is None else Epsilon(config.epsilon, config.delta),
-            batch_size=config.batch_size,
-            public_size=config.public_size,
-            epochs=config.epochs,
-            delta=config.delta,
             ledger=job.ledger,
             stream=builders.stream_of(config),
             evaluate=builders.evaluator(dataset) if job.measures_test else None,
@@ -102,10 +99,10 @@ class Gradient(Method[GradientSettings]):
             scheduler=scheduler,
             scheduler_per="step",
             checkpoint=job.folder / CHECKPOINT if job.checkpoints else None,
-            checkpoint_every=config.checkpoint_every,
             resume=job.resume,
             # Steps that an interruption lost count: the budget may end before the last planned step.
             stop_at_budget=True,
+            **{name: getattr(config, name) for name in _OF_CONFIG},
             **config.execution,
             distributed=world_size() > 1,
         )
