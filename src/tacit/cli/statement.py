@@ -66,17 +66,14 @@ def statement_command(
         model: Of a ledger: file of the model, whose digest is stated.
         form (--format): Print the claims of NIST SP 800-226 (nist) or the deployments registry's fields.
     """
-    from tacit.runs.folders import write_ledger_statement, write_statement
+    from tacit.runs.folders import write_statement
 
     if form is not None and source.is_file():
         print_form(read_bounded(source), form)
         return
     given = {"dataset": dataset, "data_version": data_version, "one_record": one_record, "fact": fact}
     given |= {"owner": owner, "contact": contact, "purpose": purpose, "date": date}
-    if source.is_dir():
-        path = write_statement(source, out, about=about(**given), deltas=delta or ())
-    else:
-        path = write_ledger_statement(source, out, about=about(**given), deltas=delta or (), model=model)
+    path = write_statement(source, out, about=about(**given), deltas=delta or (), model=model)
     if form is None:
         screen().print(f"{path}: check it with tacit check {path}")
     else:

@@ -215,8 +215,7 @@ class CanaryLane:
         self._clip_norm = check.positive("clip_norm", clip_norm)
         self._sample_rate = check.probability("sample_rate", sample_rate, open_low=True)
         self._idle = check.count("idle", idle, minimum=0)
-        self._monitors = monitors
-        self._after_steps = after_steps
+        self._monitors, self._after_steps = monitors, after_steps
         self.observe_step: Callable[[], None] = lambda: None
 
     def __call__(self, included: np.ndarray) -> np.ndarray:

@@ -114,71 +114,54 @@ def clean(path: Path) -> None:
 
 
 def write_statement(
-    folder: Path, out: Path | None = None, *, about: Mapping[str, Any] | None = None, deltas: Sequence[float] = ()
-) -> Path:
-    """Write the statement of a run and return its path; a later one about the same run takes the next number.
-
-    Args:
-        folder: of a finished run of this user, whole.
-        out: file to write; `statement.json` in the folder by default.
-        about: what is stated of its subject, by the names of `tacit.statement.Subject`, in place of what the card says.
-        deltas: at which epsilon is bounded besides the delta of the card.
-
-    Raises:
-        InvalidInput: the run is not finished, or came from somebody else.
-        Changed: a file of the run was changed.
-    """
-    run = open_run(folder)
-    if run.word or not run.own_card:
-        got = "one that was received" if run.word else "one that is not finished"
-        raise check.fail("RUN", "a finished run of this user", got, "Its author writes its statement.")
-    card, path, model = run.own_card, out or folder / STATEMENT, run.seal.found.get(MODEL, "")
-    subject = Subject(**{"dataset": plain_name(card["dataset"]), **(card.get("about") or {}), **(about or {})})
-    given = {"audits": card["audits"], "checked": card.get("checked"), "model": model, "earlier": _earlier(path)}
-    given["deltas"] = sorted({float(run.best["delta"]), *deltas})
-    # Two runs of one configuration have the same ledger.
-    content = signed_statement("run", f"{run.ledger.hash} {model}", subject, run.ledger, **given)
-    if path.resolve() == (folder / STATEMENT).resolve():
-        append(folder, "statement", {STATEMENT: content})
-    else:
-        write_bytes(path, content)
-    return path
-
-
-def write_ledger_statement(
-    file: Path,
+    source: Path,
     out: Path | None = None,
     *,
-    about: Mapping[str, Any],
+    about: Mapping[str, Any] | None = None,
     deltas: Sequence[float] = (),
     model: Path | None = None,
 ) -> Path:
-    """Write the statement of a ledger that was saved, such as that of an estimator's fit, and return its path.
+    """Write the statement of a run or of a ledger, and return its path; a later one takes the next number.
 
     Args:
-        file: of the ledger, as `Ledger.save` writes it, or a SPEC of mechanisms.
-        out: file to write; `statement.json` beside the ledger by default.
-        about: what is stated of its subject, by the names of `tacit.statement.Subject`, the data set among them.
-        deltas: at which epsilon is bounded; 1e-5 by default.
-        model: file of the model, whose digest is stated.
+        source: folder of a finished run of this user, whole; or the file of a ledger, such as that of an estimator's
+            fit, as `Ledger.save` writes it, or a SPEC of mechanisms.
+        out: file to write; `statement.json` in the folder, or beside the ledger, by default.
+        about: what is stated of its subject, by the names of `tacit.statement.Subject`, in place of what the card of a
+            run says; of a ledger, the data set among them.
+        deltas: at which epsilon is bounded besides the delta of the card; 1e-5 by default for a ledger.
+        model: of a ledger: file of the model, whose digest is stated.
 
     Raises:
-        InvalidInput: it is the ledger of a run that came from somebody else, or no data set is named.
+        InvalidInput: the run is not finished, it or the ledger came from somebody else, or no data set is named.
+        Changed: a file of the run was changed.
     """
-    ledger, word = ledger_at(file)
-    if word:
-        raise check.fail("LEDGER", "that of a fit of this user", word, "Its author writes its statement.")
-    if not about.get("dataset"):
-        raise check.fail("dataset", "named for a ledger, which does not know it", None, "Add --dataset NAME.")
-    path = out or file.with_name(STATEMENT)
-    found = "" if model is None else digest_of(model)
-    if model is not None and not found:
-        raise check.fail("model", "a file", str(model))
-    given = {"deltas": sorted(set(deltas)) or (_DELTA,), "model": found, "earlier": _earlier(path)}
-    write_bytes(path, signed_statement("ledger", ledger.hash, Subject(**about), ledger, **given))
+    if source.is_dir():
+        run = open_run(source)
+        if run.word or not run.own_card:
+            got = "one that was received" if run.word else "one that is not finished"
+            raise check.fail("RUN", "a finished run of this user", got, "Its author writes its statement.")
+        card, ledger, path = run.own_card, run.ledger, out or source / STATEMENT
+        stated = {"dataset": plain_name(card["dataset"]), **(card.get("about") or {}), **(about or {})}
+        given = {"audits": card["audits"], "checked": card.get("checked"), "model": run.seal.found.get(MODEL, "")}
+        given["deltas"] = sorted({float(run.best["delta"]), *deltas})
+        # Two runs of one configuration have the same ledger.
+        kind, of = "run", f"{ledger.hash} {given['model']}"
+    else:
+        ledger, word = ledger_at(source)
+        path, stated = out or source.with_name(STATEMENT), about or {}
+        if word:
+            raise check.fail("LEDGER", "that of a fit of this user", word, "Its author writes its statement.")
+        if not stated.get("dataset"):
+            raise check.fail("dataset", "named for a ledger, which does not know it", None, "Add --dataset NAME.")
+        given = {"deltas": sorted(set(deltas)) or (_DELTA,), "model": "" if model is None else digest_of(model)}
+        if model is not None and not given["model"]:
+            raise check.fail("model", "a file", str(model))
+        kind, of = "ledger", ledger.hash
+    earlier = read_bounded(path) if path.exists() else b""
+    content = signed_statement(kind, of, Subject(**stated), ledger, earlier=earlier, **given)
+    if path.resolve() == (source / STATEMENT).resolve():
+        append(source, "statement", {STATEMENT: content})
+    else:
+        write_bytes(path, content)
     return path
-
-
-def _earlier(path: Path) -> bytes:
-    """The statement that a new one at `path` follows; empty for the first one."""
-    return read_bounded(path) if path.exists() else b""

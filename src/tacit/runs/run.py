@@ -148,9 +148,9 @@ def train_by(
     if unsigned:
         ledger.mark_unsafe(f"unsafe_run: {unsigned}", Standing.CLAIMED)
     aside = None if method.is_search else held_out.set_aside_of(config, dataset, folder, again=resume)
-    dataset = dataset if aside is None else aside.training
-    shown, holdout = held_out.measured_exactly(config), None if aside is None else aside.holdout
-    given = {"measures_test": shown, "holdout": holdout}
+    given: dict[str, Any] = {"measures_test": held_out.measured_exactly(config)}
+    if aside is not None:
+        dataset, given["holdout"] = aside.training, aside.holdout
     job = Job(config, dataset, ledger, folder, resume, on_progress, data_dir, sign, charged.cover, **given)
     method.check(job)
     if not method.takes_weights and (config.class_weights or dataset.weights is not None):

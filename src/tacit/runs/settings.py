@@ -384,28 +384,22 @@ METHOD_SETTINGS: dict[str, type] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableConfig(Declarations):
+class TableConfig(TableFormat, Declarations):
     """The [table] section: a CSV or Parquet file and what is declared about it; see `tacit.data.table`.
 
     Attributes:
         path: of the file, from the folder of the TOML file on.
         folder: of the TOML file.
-        separator: as in `tacit.data.delimited.TableFormat`, like the four that follow.
     """
 
     path: str
-    separator: str = ","
-    decimal: str = "."
-    encoding: str = "utf-8"
-    header: bool = True
-    names: tuple[str, ...] = ()
     folder: str = ""
 
     def __post_init__(self) -> None:
         check.text("path of [table]", self.path)
         check.text("target of [table]", self.target)
-        super().__post_init__()
-        _ = self.form
+        Declarations.__post_init__(self)
+        TableFormat.__post_init__(self)
 
     @property
     def form(self) -> TableFormat:

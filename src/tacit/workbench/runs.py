@@ -78,19 +78,18 @@ def run_row(root: Path, name: str) -> dict[str, Any]:
     `epsilon` and `result` are the numbers that rows are sorted by.
     """
     folder = folder_of(root, name)
-    written = datetime.fromtimestamp((folder / "card.json").stat().st_mtime)
-    note = _note_file(root, name)
+    written, note = datetime.fromtimestamp((folder / "card.json").stat().st_mtime), _note_file(root, name)
     row = {"name": name, "date": f"{written:%Y-%m-%d %H:%M}", "note": note.read_text("utf-8") if note.is_file() else ""}
     row |= {"dataset": "", "model": "", "guarantee": "none", "test": "–", "epsilon": math.inf, "result": None}
     try:
         run = open_run(folder)
     except Changed as error:
         return row | {"origin": f"changed: {error.file} {error.why}"}
-    best, card = run.best, run.own_card
-    if best:
+    card = run.own_card
+    if best := run.best:
         epsilon, standing = float(best["epsilon"]), best["standing"]
-        row["epsilon"] = epsilon
-        row["guarantee"] = f"ε {words.leakage(epsilon, standing)}, δ {best['delta']:g}, {standing}"
+        told = f"ε {words.leakage(epsilon, standing)}, δ {best['delta']:g}, {standing}"
+        row |= {"epsilon": epsilon, "guarantee": told}
     test = card["metrics"].get("test")
     if isinstance(test, int | float):
         row |= {"result": float(test), "test": words.measured(test, str(card["measure"]))}
@@ -180,11 +179,9 @@ def budgets() -> list[dict[str, Any]]:
     if registry is None:
         return []
     found = []
-    for name in registry.names:
-        dataset = registry.dataset(name)
-        table = total_table(dataset.known)
-        left = [left_in_words(dataset.known, cap) for cap in dataset.known.caps.values()]
-        found.append(table | {"left": left or ["No cap is set."]})
+    for known in (registry.dataset(name).known for name in registry.names):
+        left = [left_in_words(known, cap) for cap in known.caps.values()]
+        found.append(total_table(known) | {"left": left or ["No cap is set."]})
     return found
 
 

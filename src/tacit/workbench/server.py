@@ -114,8 +114,7 @@ class _Gate(BaseHTTPMiddleware):
 
     def __init__(self, app: Any, *, token: str, port: int, page: Callable[[Request, int, str], Response]):
         super().__init__(app)
-        self._token = token
-        self._page = page
+        self._token, self._page = token, page
         self._hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
 
     async def dispatch(self, request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -151,8 +150,7 @@ class _Pages:
     def __init__(self, root: Path, token: str):
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
-        self._root = root
-        self._token = token
+        self._root, self._token = root, token
         loader = PackageLoader("tacit.workbench", "templates")
         self._templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
         self._templates.globals["link"] = self.link
@@ -244,24 +242,23 @@ class _Pages:
         form = {name: given.get(name, first) for name, (_, first) in FIELDS.items()}
         form |= {"solve": given.get("solve", SOLVED[0]), "sampler": given.get("sampler", SAMPLERS[0])}
         form |= {"kept": given.get("kept", "")[:500]}
-        answers: list[tuple[str, Answer]] = []
+        answers: dict[str, Answer] = {}
         sentence, wrong = "", faults(form)
         try:
-            answers = [("these settings", calculate(form))]
-            form[form["solve"]] = answers[0][1].found
+            answers["these settings"] = calculate(form)
+            form[form["solve"]] = answers["these settings"].found
             if form["kept"]:
-                answers.append(("kept settings", calculate(dict(parse_qsl(form["kept"])))))
+                answers["kept settings"] = calculate(dict(parse_qsl(form["kept"])))
         except TacitError as error:
             sentence = "" if wrong else str(error)
-        curves = {name: answer.curve for name, answer in answers} if drawn else {}
-        lines = [(name, beta) for name, (_, beta) in curves.items()]
+        curves = {name: answer.curve for name, answer in answers.items()} if drawn else {}
         return {
             "form": form,
             "fields": {name: label for name, (label, _) in FIELDS.items()},
             "choices": {"sampler": ("Batches", SAMPLERS), "solve": ("Find", SOLVED)},
-            "answers": answers,
+            "answers": list(answers.items()),
             "found": {name: share for name, (share, _) in curves.items()},
-            "lines": lines,
+            "lines": [(name, beta) for name, (_, beta) in curves.items()],
             "faults": wrong,
             "sentence": sentence,
             "words": words,

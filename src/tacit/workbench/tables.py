@@ -68,10 +68,8 @@ class StoredTable:
     @property
     def form(self) -> TableFormat:
         """How the file is written."""
-        if is_parquet(self.file):
-            return TableFormat()
-        found = format_of(self.file)
-        if self.header:
+        found = TableFormat() if is_parquet(self.file) else format_of(self.file)
+        if self.header or is_parquet(self.file):
             return found
         return replace(found, header=False, names=numbered(self.file, found))
 
@@ -225,9 +223,7 @@ class TablePages:
     """The pages of tables; `page` renders a template and `link` gives an address of the workbench."""
 
     def __init__(self, root: Path, page: Callable[..., Response], link: Callable[[str], str]):
-        self._root = root
-        self._page = page
-        self._link = link
+        self._root, self._page, self._link = root, page, link
 
     @property
     def routes(self) -> list[Route]:
@@ -275,8 +271,7 @@ class TablePages:
     def _shown(self, table: StoredTable, given: Mapping[str, str], *, checked: bool, refused: str = "") -> Response:
         found = table.draft(given)
         faults = found.faults() | ({"configuration": refused} if refused else {})
-        every = (found.target, *found.entries)
-        names = [f"{field}:{entry.key}" for entry in every for field in _FIELDS]
+        names = [f"{field}:{entry.key}" for entry in (found.target, *found.entries) for field in _FIELDS]
         return self._page(
             "table.html.j2",
             400 if checked and faults else 200,
