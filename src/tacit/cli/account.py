@@ -3,8 +3,6 @@
 `tacit calibrate`: the parameter that just meets a target.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

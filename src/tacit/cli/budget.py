@@ -1,7 +1,5 @@
 """`tacit budget`: the registry of what was spent on each data set, and its caps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tacit import check

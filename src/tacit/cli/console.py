@@ -9,8 +9,6 @@ The commands and their help: commands by what they are for, options by what they
 A command's module is imported when the command is called, so that `tacit --help` imports no other.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

@@ -7,8 +7,6 @@
 `tacit serve`: the local workbench in the browser.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from pathlib import Path

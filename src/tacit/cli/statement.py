@@ -5,8 +5,6 @@
 `tacit key`: the key that signs this user's statements, and the keys of others that this user trusts.
 """
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 from typing import Any

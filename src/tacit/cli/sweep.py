@@ -3,8 +3,6 @@
 `tacit results`: what sweeps have stored, as a table or exported.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

@@ -3,8 +3,6 @@
 The white-box audit: canaries through one more training of the run, by its execution record and its ledger.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

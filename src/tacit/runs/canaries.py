@@ -5,8 +5,6 @@ parameter beside the model's own that no real record touches, and is far longer 
 gets the model with its lane, the records and the optimizer, and knows nothing of the audit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,8 +3,6 @@
 Recipes: the most accurate settings known for a kind of data at a given epsilon, by rules of public shape.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping

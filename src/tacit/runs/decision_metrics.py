@@ -5,8 +5,6 @@ They are statistics of held-out records without noise: the guarantee of a run do
 How well predictions fit held-out rows: one metric for each kind of task.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import ndtri
 

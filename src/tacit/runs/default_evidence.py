@@ -3,8 +3,6 @@
 They show whether an attack could have refuted the claim, which the scores of records of one model seldom do.
 """
 
-from __future__ import annotations
-
 import math
 import time
 import warnings

@@ -3,8 +3,6 @@
 `write_statement`: the signed privacy statement of a finished run of this user.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Membership attacks beyond query access: they need weights, public records or shadow models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -3,8 +3,6 @@
 A run on several processes: rank 0 runs `train`, the others follow its private training and write nothing.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import time

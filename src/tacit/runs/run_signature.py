@@ -3,8 +3,6 @@
 The files in a run's folder: their names, and SHA-256 over each; nothing is imported that base installs lack.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ They are apart from `runs/methods/`, which trains, because the command line read
 Settings of an own table: the [table] section of a configuration.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields

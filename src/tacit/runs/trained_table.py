@@ -1,7 +1,5 @@
 """`train_table`: a data frame in, a private model with its card and signed statement out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path

@@ -3,8 +3,6 @@
 The total of a sweep: all of its runs read the same records, and whoever reads the table may keep the best.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import tempfile

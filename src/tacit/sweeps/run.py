@@ -1,7 +1,5 @@
 """Running the tasks of a sweep: stored tasks are skipped, an engine runs the others."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """A task of a sweep: an importable function and its settings, with the key under which its result is stored."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

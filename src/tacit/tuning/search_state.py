@@ -6,8 +6,6 @@ It holds the number of trials, the records set aside, and the trials that may st
 learn what a search keeps secret, so without a key it is not written, and the search cannot go on.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -3,8 +3,6 @@
 A search as a training method, so that the winner's folder is that of any other run.
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from base64 import b64decode, b64encode

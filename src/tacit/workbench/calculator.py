@@ -1,7 +1,5 @@
 """The calculator: noise, rate, epochs, epsilon, delta and sampler of DP-SGD; one of them follows from the others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

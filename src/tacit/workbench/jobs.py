@@ -3,8 +3,6 @@
 `main(ROOT, JOB)` is the process of one job, which writes its progress into a file and stops where it finds another.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import secrets

@@ -1,7 +1,5 @@
 """The runs in a folder: listed, filtered, compared; what is left of every data set's budget."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

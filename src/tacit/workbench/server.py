@@ -1,7 +1,5 @@
 """The server of the workbench: pages, and what lets no other site and no other user in."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -6,8 +6,6 @@ where it is. What the form asks, and the configuration that it writes, are those
 The pages on which somebody chooses a table, answers its form and starts the training.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 import shutil

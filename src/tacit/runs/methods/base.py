@@ -3,8 +3,6 @@
 Going on with a run that was stopped: every run ends in a card, and what may have been lost counts as spent.
 """
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence

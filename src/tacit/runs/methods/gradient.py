@@ -1,7 +1,5 @@
 """Gradient perturbation: DP-SGD and its relatives through `tacit.training.fit`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar

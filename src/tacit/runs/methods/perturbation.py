@@ -1,7 +1,5 @@
 """Objective perturbation of logistic regression, by the estimators of `tacit.erm`."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np

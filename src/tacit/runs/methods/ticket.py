@@ -1,7 +1,5 @@
 """Differentially private lottery tickets: a sparse network found, chosen and trained with one ledger."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Boosted random trees on private distribution functions (`tacit.erm.DPBoostedTrees`), and when `auto` takes them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar

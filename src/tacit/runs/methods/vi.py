@@ -1,7 +1,5 @@
 """Private variational inference of a linear model, by `tacit.variational`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
