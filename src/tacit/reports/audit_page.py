@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.table import Table
 
 from tacit.attacks import Overlap, approximate_bound, gaussian_bound, pure_bound
 from tacit.audit import Finding, Report
@@ -13,9 +15,6 @@ from tacit.reports.card import environment
 from tacit.reports.plots import detections_svg, errors_svg, said_of_figures
 from tacit.reports.tables import plain_table
 from tacit.serialization import json_text, plain_values, write_bytes
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 def finding_table(findings: Sequence[Finding]) -> Table:

@@ -13,9 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tacit import check
 from tacit.accounting import Account, Ledger, accountant
@@ -24,10 +27,6 @@ from tacit.errors import Refused
 from tacit.mechanisms import Compose
 from tacit.standing import Standing
 from tacit.tradeoff import TradeOff
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 _NAMES = "ink faint paper proven conditional asymptotic bayesian claimed measured private nonprivate"
 INK = {name: f"#fe{index:02x}ef" for index, name in enumerate(_NAMES.split())}
@@ -52,8 +51,6 @@ _SETTINGS: Any = {
 
 def settings(salt: str) -> Any:
     """The matplotlib settings to draw a card figure under; `salt` keeps element ids of two figures apart."""
-    import matplotlib
-
     chosen: Any = _SETTINGS | {"svg.hashsalt": salt}
     return matplotlib.rc_context(chosen)
 
@@ -120,8 +117,6 @@ def detections_svg(tradeoffs: Sequence[TradeOff], audits: Sequence[AuditResult])
 
 def training_svg(curve: Mapping[str, Sequence[float]], *, measure: str = "accuracy") -> str:
     """`measure` after each epoch, one line for each of `private` and `nonprivate`."""
-    from matplotlib.ticker import MaxNLocator
-
     with settings("training"):
         figure, axes = axes_of((5.6, 2.5), "epoch", measure)
         for name, dashes in (("nonprivate", (5, 3)), ("private", ())):
@@ -138,8 +133,6 @@ def training_svg(curve: Mapping[str, Sequence[float]], *, measure: str = "accura
 
 def axes_of(size: tuple[float, float], across: str, up: str) -> tuple[Any, Any]:
     """A figure of `size` inches and its axes, with their labels."""
-    from matplotlib.figure import Figure
-
     # Margins in inches for the labels that these figures have: to let matplotlib fit them is two fifths of a drawing.
     width, height = size
     axes = (figure := Figure(figsize=size)).add_axes((0.9 / width, 0.55 / height, 1 - 1.2 / width, 1 - 0.7 / height))
@@ -265,8 +258,6 @@ def plot_account(ledger: Ledger, answer: Account, *, delta: float, path: str | P
     Raises:
         InvalidInput: the ending of `path` is another.
     """
-    from matplotlib.figure import Figure
-
     path = Path(path)
     check.choice("ending of the plot file", path.suffix, [".svg", ".png", ".pdf"])
     finite = [result for result in answer.results if np.isfinite(result.epsilon)]

@@ -6,16 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
 from tacit import check
 from tacit.accounting import Account, Ledger
 from tacit.reports import words
 from tacit.standing import Standing
 
 if TYPE_CHECKING:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     from tacit.audit import AuditResult
 
 STYLES: dict[str, str] = {
@@ -59,8 +59,6 @@ def account_table(account: Account, ledger: Ledger | None = None, *, group: int 
 
 
 def _label(standing: str) -> Text:
-    from rich.text import Text
-
     return Text(str(standing), style=STYLES.get(standing, ""))
 
 
@@ -107,9 +105,6 @@ def plain_table(
         title: above the table.
         caption: below it.
     """
-    from rich.table import Table
-    from rich.text import Text
-
     names = list(dict.fromkeys([*headings, *(name for row in rows for name in row)]))
     table = Table(box=None, title=Text(title) if title else None, title_justify="left", caption_justify="left")
     table.caption = Text(caption, style="dim") if caption else None
@@ -142,9 +137,6 @@ def rows_table(
         title: above them.
         caption: below them.
     """
-    from rich.console import Group
-    from rich.text import Text
-
     kept = [{name: value for name, value in row.items() if value is not None} for row in rows]
     table = plain_table(kept, title=title, caption=caption)
     if sum(2 + max(len(str(column.header)), _LEAST) for column in table.columns) <= width:
@@ -179,8 +171,6 @@ def sweep_table(
 
 def _trained(row: Mapping[str, object]) -> dict[str, object]:
     """The cells of a training run; its bound is rounded to the safe side."""
-    from rich.text import Text
-
     given = {name.removeprefix("guarantee."): value for name, value in row.items() if name.startswith("guarantee.")}
     test, epsilon, measure = row.get("metrics.test"), given["epsilon"], str(row["measure"])
     named = given["standing"]
