@@ -28,6 +28,7 @@ from tacit.runs.decision_metrics import expected_numbers, numbers_of, ratings_of
 from tacit.runs.open_run import open_run
 from tacit.runs.run_signature import VALIDATION
 from tacit.runs.settings import ValidationSettings
+from tacit.serialization import json_text, write_text
 from tacit.signing import new_id, signing_key
 from tacit.standing import Standing, upward
 from tacit.tradeoff import Epsilon
@@ -189,6 +190,10 @@ class SetAside:
     training: Dataset
     holdout: training.PrivateHoldout
     id: str
+
+    def write(self, folder: Path) -> None:
+        """Keep the id in the folder of the run."""
+        write_text(folder / VALIDATION, json_text({"id": self.id}))
 
 
 def set_aside_of(config: Config, dataset: Dataset, folder: Path, *, again: bool) -> SetAside | None:

@@ -164,7 +164,7 @@ def train_by(
         if not resume:
             _check_free(folder)
         if aside is not None:
-            write_text(folder / run_signature.VALIDATION, json_text({"id": aside.id}))
+            aside.write(folder)
         try:
             with charged.reserved(folder, ledger, resume=resume):
                 return _run(job, method, started, charged)
