@@ -39,7 +39,7 @@ def check_accountant(accountant: Accountant) -> None:
         >>> from tacit.accounting import accountant
         >>> check_accountant(accountant("zcdp"))
     """
-    _nothing_costs_nothing(accountant)
+    require_close(accountant(Ledger()).epsilon(_DELTA), 0.0, "epsilon of an empty ledger", absolute=1e-6)
     _bad_numbers_are_refused(accountant)
     answered = 0
     for family in _FAMILIES:
@@ -53,10 +53,6 @@ def check_accountant(accountant: Accountant) -> None:
     require(answered, f"{accountant.name} must answer for one of Gaussian, Poisson-subsampled Gaussian and Laplace.")
     _check_closed_form(accountant)
     _check_standing(accountant)
-
-
-def _nothing_costs_nothing(accountant: Accountant) -> None:
-    require_close(accountant(Ledger()).epsilon(_DELTA), 0.0, "epsilon of an empty ledger", absolute=1e-6)
 
 
 def _bad_numbers_are_refused(accountant: Accountant) -> None:
@@ -120,16 +116,12 @@ def _check_standing(accountant: Accountant) -> None:
     weak = accountant(ledger)
     weakest = Standing.weakest(accountant.standing, Standing.CLAIMED)
     require(weak.standing is weakest, f"the standing of a claimed ledger must be {weakest}; got {weak.standing}.")
-    _require_no_bound(lambda: weak.upper, "upper curve of a claimed ledger")
-    _require_no_bound(lambda: weak.lower, "lower curve of a claimed ledger")
-    _require_no_bound(lambda: weak.epsilon(_DELTA).upper, "upper epsilon of a claimed ledger")
+    require_raises(NotABound, lambda: weak.upper, "upper curve of a claimed ledger")
+    require_raises(NotABound, lambda: weak.lower, "lower curve of a claimed ledger")
+    require_raises(NotABound, lambda: weak.epsilon(_DELTA).upper, "upper epsilon of a claimed ledger")
     if accountant.standing is not Standing.PROVEN:
         strong = accountant(Ledger.of(Gaussian(2.0)))
-        _require_no_bound(lambda: strong.upper, f"upper curve of {accountant.name}")
-        _require_no_bound(lambda: strong.advantage().lower, f"lower advantage of {accountant.name}")
+        require_raises(NotABound, lambda: strong.upper, f"upper curve of {accountant.name}")
+        require_raises(NotABound, lambda: strong.advantage().lower, f"lower advantage of {accountant.name}")
         interval = strong.epsilon(_DELTA).interval
         require(interval == (None, None), f"the interval of {accountant.name} must be empty; got {interval}.")
-
-
-def _require_no_bound(read: Callable[[], object], what: str) -> None:
-    require_raises(NotABound, read, what)

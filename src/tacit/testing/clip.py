@@ -125,9 +125,8 @@ def _check_one_record(clip: Clip) -> None:
             where = f"for the record ({x}, {y})"
             require(total.isfinite().all(), f"the clipped sum must be finite {where}.")
             length = norm(total)
-            require(
-                length <= bound * (1 + _RECORD_ROUNDING), f"a contribution must be <= {bound} {where}; got {length}."
-            )
+            short = length <= bound * (1 + _RECORD_ROUNDING)
+            require(short, f"a contribution must be <= {bound} {where}; got {length}.")
             if not math.isfinite(value):
                 require(length == 0, f"a gradient that is not finite must contribute 0 {where}; got {length}.")
 
@@ -138,16 +137,12 @@ def _check_neighbours(clip: Clip) -> None:
     x, y = torch.randn(9, 3, generator=generator), torch.randn(9, 2, generator=generator)
     others = torch.arange(9) != 4
     for scale in (1e-4, 1.0, 1e4, 1e20, math.nan):
-        here, there, blank = y.clone(), y.clone(), y.clone()
-        here[4] *= scale
-        there[4] *= -scale
-        blank[4] = 0.0
+        here, there, blank = (torch.where(others[:, None], y, row) for row in (y * scale, -y * scale, y * 0))
         total = released_sum(clip, x, here)
-        replaced = 1 if clip.of_mean else 2
         for relation, neighbour, times in (
             ("add_remove", released_sum(clip, x[others], y[others]), 1),
             ("zero_out", released_sum(clip, x, blank), 1),
-            ("replace_one", released_sum(clip, x, there), replaced),
+            ("replace_one", released_sum(clip, x, there), 1 if clip.of_mean else 2),
         ):
             moved, allowed = norm(total - neighbour), times * clip.sensitivity
             sentence = f"neighbours under {relation} must differ by at most {allowed} at scale {scale}; got {moved}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import FrozenInstanceError, fields
 
 import numpy as np
@@ -17,6 +17,7 @@ from tacit.relation import Relation
 from tacit.testing import draws
 from tacit.tradeoff.gaussian import gaussian_delta
 
+_FACETS = ("rdp", "pure_epsilon", "zcdp", "mu", "clt_mu_squared")  # Those that add up under composition.
 _ORDERS = np.array([1.25, 2.0, 3.5, 8.0, 32.0])  # Renyi orders: fractional and integer, moderate and large.
 _EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 _DELTAS = (1e-9, 1e-5, 1e-2, 0.3)
@@ -95,42 +96,19 @@ def _check_algebra(mechanism: Mechanism) -> None:
     with_number = lambda: mechanism + 1  # type: ignore[operator]  # noqa: E731
     draws.require_raises(InvalidInput, with_number, "a sum with a number", message="mechanism must be")
     for relation in Relation:
-        for facet, read in _facets(relation).items():
-            _check_additive(facet, read, relation, mechanism, other)
+        _check_additive(mechanism, other, relation)
 
 
-def _check_additive(
-    facet: str, read: Callable[[Mechanism], np.ndarray], relation: Relation, mechanism: Mechanism, other: Mechanism
-) -> None:
+def _check_additive(mechanism: Mechanism, other: Mechanism, relation: Relation) -> None:
     """Three runs cost three times as much; a sum costs what its parts cost together."""
-    power = 2 if facet == "mu" else 1  # Parameters of Gaussian DP add up in squares (Dong, Roth & Su 2019, Cor. 2).
-    single = _answer(lambda: read(mechanism))
-    if single is None:
-        return
-    what = f"{facet} of {mechanism} * 3 under {relation.value}"
-    _require_equal(read(mechanism * 3) ** power, 3 * single**power, what)
-    beside = _answer(lambda: read(other))
-    if beside is not None:
-        total = single**power + beside**power
-        _require_equal(read(mechanism + other) ** power, total, f"{facet} of {mechanism} + {other}")
-
-
-def _facets(relation: Relation) -> dict[str, Callable[[Mechanism], np.ndarray]]:
-    """The facets that add up under composition."""
-    return {
-        "rdp": lambda m: np.asarray(m.rdp(_ORDERS, relation)),
-        "pure_epsilon": lambda m: np.asarray(m.pure_epsilon(relation)),
-        "zcdp": lambda m: np.asarray(m.zcdp(relation)),
-        "mu": lambda m: np.asarray(m.mu(relation)),
-        "clt_mu_squared": lambda m: np.asarray(m.clt_mu_squared(relation)),
-    }
-
-
-def _answer(read: Callable[[], np.ndarray]) -> np.ndarray | None:
-    try:
-        return read()
-    except Refused:
-        return None
+    beside = _answers(other, relation)
+    for facet, single in _answers(mechanism, relation).items():
+        power = 2 if facet == "mu" else 1  # Parameters of Gaussian DP add up in squares (Dong, Roth & Su 2019, Cor. 2).
+        thrice, what = _read(mechanism * 3, facet, relation), f"{facet} of {mechanism} * 3 under {relation.value}"
+        _require_equal(thrice**power, 3 * single**power, what)
+        if facet in beside:
+            both, total = _read(mechanism + other, facet, relation), single**power + beside[facet] ** power
+            _require_equal(both**power, total, f"{facet} of {mechanism} + {other}")
 
 
 def _require_equal(got: np.ndarray, expected: np.ndarray, what: str) -> None:
@@ -138,41 +116,28 @@ def _require_equal(got: np.ndarray, expected: np.ndarray, what: str) -> None:
         draws.require_close(float(one), float(other), what, relative=1e-9)
 
 
-def _check_relations(mechanism: Mechanism) -> None:
-    """At least one facet under one relation; replacing is never cheaper than adding, removing or zeroing."""
-    readers = _facets(Relation.ADD_REMOVE)
-    costs = {
-        relation: {name: _answer(lambda read=read: read(mechanism)) for name, read in _facets(relation).items()}
-        for relation in Relation
-    }
-    for name in readers:
-        replaced = costs[Relation.REPLACE_ONE][name]
-        for relation in (Relation.ADD_REMOVE, Relation.ZERO_OUT):
-            cost = costs[relation][name]
-            if cost is not None and replaced is not None:
-                cheaper = np.any(replaced < cost * (1 - draws.ALLOWANCE))
-                draws.require(
-                    not cheaper, f"{name} of {mechanism} must not be less under replace_one than {relation.value}."
-                )
-    for part in _accountable(mechanism):
-        known = any(_knows(part, relation) for relation in Relation)
-        draws.require(known, f"{part} must know a facet under one relation at least.")
+def _read(mechanism: Mechanism, facet: str, relation: Relation) -> np.ndarray:
+    """A facet of `_FACETS`; of "rdp" at `_ORDERS`."""
+    asked = (_ORDERS, relation) if facet == "rdp" else (relation,)
+    return np.asarray(getattr(mechanism, facet)(*asked))
 
 
-def _accountable(mechanism: Mechanism) -> list[Mechanism]:
-    """What accountants read in its place: the branches of parallel parts, the passes of disjoint batches."""
-    found: list[Mechanism] = []
-    for branch in alternatives(Compose.of((mechanism, 1))):
-        for part, _ in branch.parts():
-            found.append(part.accounted(1)[0])
+def _answers(mechanism: Mechanism, relation: Relation) -> dict[str, np.ndarray]:
+    """The facets of `_FACETS` that the mechanism knows."""
+    found = {}
+    for facet in _FACETS:
+        with suppress(Refused):
+            found[facet] = _read(mechanism, facet, relation)
     return found
 
 
-def _knows(mechanism: Mechanism, relation: Relation) -> bool:
-    readers = (*_facets(relation).values(), lambda m: np.asarray(m.epsilon_at(1e-5, relation)))
-    return bool(_pairs(mechanism, relation)) or any(
-        _answer(lambda read=read: read(mechanism)) is not None for read in readers
-    )
+def _epsilons(mechanism: Mechanism, relation: Relation) -> dict[float, float]:
+    """`epsilon_at` at those of `_DELTAS` where the mechanism knows it."""
+    found = {}
+    for delta in _DELTAS:
+        with suppress(Refused):
+            found[delta] = float(mechanism.epsilon_at(delta, relation))
+    return found
 
 
 def _pairs(mechanism: Mechanism, relation: Relation) -> tuple[Pair, ...]:
@@ -182,60 +147,56 @@ def _pairs(mechanism: Mechanism, relation: Relation) -> tuple[Pair, ...]:
         return ()
 
 
+def _check_relations(mechanism: Mechanism) -> None:
+    """At least one facet under one relation; replacing is never cheaper than adding, removing or zeroing."""
+    replaced = _answers(mechanism, Relation.REPLACE_ONE)
+    for relation in (Relation.ADD_REMOVE, Relation.ZERO_OUT):
+        for name, cost in _answers(mechanism, relation).items():
+            cheaper = name in replaced and np.any(replaced[name] < cost * (1 - draws.ALLOWANCE))
+            sentence = f"{name} of {mechanism} must not be less under replace_one than {relation.value}."
+            draws.require(not cheaper, sentence)
+    # What accountants read in its place: the branches of parallel parts, the passes of disjoint batches.
+    for branch in alternatives(Compose.of((mechanism, 1))):
+        for part in (part.accounted(1)[0] for part, _ in branch.parts()):
+            known = any(_pairs(part, each) or _answers(part, each) or _epsilons(part, each) for each in Relation)
+            draws.require(known, f"{part} must know a facet under one relation at least.")
+
+
 def _check_facets(mechanism: Mechanism, relation: Relation) -> None:
-    for name, read in _facets(relation).items():
-        values = _answer(lambda read=read: read(mechanism))
-        if values is not None:
-            valid = not np.isnan(values).any() and (values >= 0).all()
-            draws.require(valid, f"{name} of {mechanism} under {relation.value} must be >= 0; got {values}.")
-    orders = _answer(lambda: mechanism.rdp(_ORDERS, relation))
-    if orders is not None:
-        draws.require(orders.shape == _ORDERS.shape, f"rdp must have the shape of the orders; got {orders.shape}.")
-    _check_epsilon_at(mechanism, relation)
+    facets, epsilons = _answers(mechanism, relation), _epsilons(mechanism, relation)
+    for name, values in facets.items():
+        valid = not np.isnan(values).any() and (values >= 0).all()
+        draws.require(valid, f"{name} of {mechanism} under {relation.value} must be >= 0; got {values}.")
+    shape = facets.get("rdp", _ORDERS).shape
+    draws.require(shape == _ORDERS.shape, f"rdp must have the shape of the orders; got {shape}.")
+    what = f"epsilon_at of {mechanism} at the deltas {_DELTAS}"
+    draws.require_sorted(epsilons.values(), what, decreasing=True)
     for pair in _pairs(mechanism, relation):
         draws.check_pair(pair)
         for law in draws.BinnedLoss.members(pair):
-            _check_against_law(mechanism, relation, law)
+            _check_against_law(f"of {mechanism} under {relation.value}", law, facets, epsilons)
 
 
-def _check_epsilon_at(mechanism: Mechanism, relation: Relation) -> None:
-    answers = [_answer(lambda delta=delta: np.asarray(mechanism.epsilon_at(delta, relation))) for delta in _DELTAS]
-    known = [float(answer) for answer in answers if answer is not None]
-    draws.require_sorted(known, f"epsilon_at of {mechanism} at the deltas {_DELTAS}", decreasing=True)
-
-
-def _check_against_law(mechanism: Mechanism, relation: Relation, law: draws.BinnedLoss) -> None:
-    where = f"of {mechanism} under {relation.value}"
-    for name, bounds in (
-        ("rdp", _answer(lambda: mechanism.rdp(_ORDERS, relation))),
-        ("zcdp * order", _answer(lambda: mechanism.zcdp(relation) * _ORDERS)),
-    ):
-        for order, bound in zip(_ORDERS, () if bounds is None else bounds, strict=bounds is not None):
+def _check_against_law(
+    where: str, law: draws.BinnedLoss, facets: dict[str, np.ndarray], epsilons: dict[float, float]
+) -> None:
+    unknown = np.full(_ORDERS.shape, math.inf)
+    for name, bounds in (("rdp", facets.get("rdp", unknown)), ("zcdp * order", facets.get("zcdp", unknown) * _ORDERS)):
+        for order, bound in zip(_ORDERS, bounds, strict=True):
             reached = law.renyi(float(order))
             sentence = f"{name} {where} at order {order} must be at least {reached}, which a pair reaches; got {bound}."
             draws.require(bound >= reached * (1 - draws.ALLOWANCE) - draws.MASS_ROUNDING, sentence)
-    pure = _answer(lambda: np.asarray(mechanism.pure_epsilon(relation)))
-    if pure is not None and math.isfinite(float(pure)):
-        _check_epsilon(law, float(pure) * (1 + draws.ALLOWANCE), 0.0, f"pure_epsilon {where}")
-    for delta in _DELTAS:
-        epsilon = _answer(lambda delta=delta: np.asarray(mechanism.epsilon_at(delta, relation)))
-        if epsilon is not None and math.isfinite(float(epsilon)):
-            _check_epsilon(law, float(epsilon) * (1 + draws.ALLOWANCE), delta, f"epsilon_at({delta}) {where}")
-    mu = _answer(lambda: np.asarray(mechanism.mu(relation)))
-    if mu is not None and math.isfinite(float(mu)):
-        for epsilon in _EPSILONS:
-            got, exact = law.hockey_stick(epsilon)[0], gaussian_delta(epsilon, float(mu))
-            draws.require_close(got, exact, f"delta({epsilon}) {where}, which is mu-GDP,", absolute=1e-11)
-
-
-def _check_epsilon(law: draws.BinnedLoss, epsilon: float, delta: float, what: str) -> None:
-    if epsilon > 700.0:  # e^epsilon overflows.
-        return
-    reached = max(law.hockey_stick(epsilon))
-    allowed = delta * (1 + 1e-6) + draws.MASS_ROUNDING * math.exp(min(epsilon, 20.0))
-    draws.require(
-        reached <= allowed, f"{what} = {epsilon} must leave a delta of at most {delta}; a pair reaches {reached}."
-    )
+    for delta, given in ((0.0, float(facets.get("pure_epsilon", math.inf))), *epsilons.items()):
+        epsilon = given * (1 + draws.ALLOWANCE)
+        if epsilon <= 700.0:  # e^epsilon overflows beyond.
+            reached, name = max(law.hockey_stick(epsilon)), f"epsilon_at({delta})" if delta else "pure_epsilon"
+            allowed = delta * (1 + 1e-6) + draws.MASS_ROUNDING * math.exp(min(epsilon, 20.0))
+            sentence = f"{name} {where} = {epsilon} must leave a delta of at most {delta}; a pair reaches {reached}."
+            draws.require(reached <= allowed, sentence)
+    mu = float(facets.get("mu", math.inf))
+    for epsilon in _EPSILONS if math.isfinite(mu) else ():
+        got, exact = law.hockey_stick(epsilon)[0], gaussian_delta(epsilon, mu)
+        draws.require_close(got, exact, f"delta({epsilon}) {where}, which is mu-GDP,", absolute=1e-11)
 
 
 def _profile(mechanism: Mechanism) -> draws.Profile:

@@ -124,10 +124,13 @@ def _check_law(
 ) -> None:
     batches, units = drawn.shape
     sizes = drawn.sum(axis=1)
+    counts = np.bincount(sizes, minlength=units + 1)
     law = _law_of_size(mechanism, units, sample_rate)
     if law is not None:
-        _check_sizes(sizes, law, false_alarm)
-    masses = law if law is not None else np.bincount(sizes, minlength=units + 1) / batches
+        impossible = counts[law == 0].sum()
+        require(not impossible, f"batches must have a size that the mechanism allows; {impossible} have not.")
+        _require_law(counts, law, "sizes of batches", false_alarm)
+    masses = counts / batches if law is None else law
     support = np.arange(units + 1)
     mean = float(masses @ support)
     rate = mean / units
@@ -164,27 +167,6 @@ def _law_of_size(mechanism: mechanisms.Mechanism, units: int, sample_rate: float
     return None
 
 
-def _check_sizes(sizes: NDArray[np.int64], law: NDArray[np.float64], false_alarm: float) -> None:
-    counts = np.bincount(sizes, minlength=len(law))
-    impossible = counts[law == 0].sum()
-    require(not impossible, f"batches must have a size that the mechanism allows; {impossible} have not.")
-    _require_law(counts, law, "sizes of batches", false_alarm)
-
-
-def _merged(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Neighbouring cells joined until each expects enough for a chi-square test."""
-    cells: list[tuple[float, float]] = []
-    got, due = 0.0, 0.0
-    for count, mean in zip(counts, expected, strict=True):
-        got, due = got + count, due + mean
-        if due >= _LEAST_EXPECTED:
-            cells.append((got, due))
-            got, due = 0.0, 0.0
-    if cells:
-        cells[-1] = (cells[-1][0] + got, cells[-1][1] + due)
-    return cells
-
-
 def _require_chi_square(counts: NDArray[np.int64], variance: float, what: str, false_alarm: float) -> None:
     """Counts of exchangeable units deviate from their mean as chance allows."""
     if variance <= 0:
@@ -207,11 +189,17 @@ def _passes(length: int, drawn: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _require_law(counts: ArrayLike, law: NDArray[np.float64], what: str, false_alarm: float) -> None:
-    cells = _merged(np.asarray(counts), law * np.sum(counts))
-    if len(cells) < 2:
+    """Chi-square test on neighbouring cells joined until each expects enough; the last takes what is left over."""
+    starts, due, expected = [0], 0.0, law * np.sum(counts)
+    for place, mean in enumerate(expected, start=1):
+        due += mean
+        if due >= _LEAST_EXPECTED:
+            starts, due = [*starts, place], 0.0
+    if len(starts) < 3:
         return
-    statistic = sum((got - expected) ** 2 / expected for got, expected in cells)
-    limit = float(chi2.isf(false_alarm / _LAWS, len(cells) - 1))
+    got, means = (np.add.reduceat(values, starts[:-1]) for values in (np.asarray(counts), expected))
+    statistic = float(((got - means) ** 2 / means).sum())
+    limit = float(chi2.isf(false_alarm / _LAWS, len(means) - 1))
     sentence = f"{what} must follow the law of the mechanism: chi-square at most {limit:.1f}; got {statistic:.1f}."
     require(statistic <= limit, sentence)
 
@@ -246,28 +234,22 @@ def _check_issue(sampling: Sampling, records: int, sample_rate: float) -> None:
 
 def _check_seeds(sampling: Sampling, records: int, sample_rate: float, seed: int) -> None:
     """Equal seeds give equal batches, also from the middle on."""
-    first, second = (sampling.sampler(records, sample_rate, SeededStream(seed)) for _ in range(2))
-    for _ in range(5):
-        require(_same(_next(first), _next(second)), "samplers with equal seeds must issue equal batches.")
-    stream = SeededStream(seed)
-    whole = sampling.sampler(records, sample_rate, stream)
-    for _ in range(3):
-        _next(whole)
-    state, position = whole.state(), stream.state()
-    later = SeededStream(seed)
-    later.restore(position)
-    resumed = sampling.sampler(records, sample_rate, later)
-    resumed.restore(state)
-    for _ in range(5):
-        same = _same(_next(whole), _next(resumed))
-        require(same, "a sampler that goes on from a checkpoint must issue the batches that would have come.")
+    streams = [SeededStream(seed) for _ in range(3)]
+    first, second = (sampling.sampler(records, sample_rate, stream) for stream in streams[:2])
+    require(_alike(first, second, 5), "samplers with equal seeds must issue equal batches.")
+    streams[2].restore(streams[0].state())
+    resumed = sampling.sampler(records, sample_rate, streams[2])
+    resumed.restore(first.state())
+    same = _alike(first, resumed, 5)
+    require(same, "a sampler that goes on from a checkpoint must issue the batches that would have come.")
 
 
-def _next(sampler: Sampler) -> Batch:
-    batch = sampler.issue()
-    sampler.redeem(batch)
-    return batch
-
-
-def _same(first: Batch, second: Batch) -> bool:
-    return np.array_equal(first.indices, second.indices) and first.average == second.average
+def _alike(first: Sampler, second: Sampler, batches: int) -> bool:
+    """Whether the next batches of both are equal."""
+    same = True
+    for _ in range(batches):
+        one, other = first.issue(), second.issue()
+        first.redeem(one)
+        second.redeem(other)
+        same &= np.array_equal(one.indices, other.indices) and one.average == other.average
+    return same
