@@ -126,10 +126,11 @@ class CanaryAudit:
         """Both numbers with confidence, standing, unit and relation, in words."""
         found, count = self.finding, self.rates.members + self.rates.non_members
         verdict = "refuted at 99.9 %" if self.refuted else "not refuted"
+        certified = np.ceil(1000 * self.certified) / 1000  # A certificate must not shrink in print.
         return (
             f"measured: epsilon >= {_down(found.epsilon_lower)} at delta {found.delta:g} with "
             f"{100 * found.confidence:g} % confidence, of at most {_down(self.ceiling)} that {count} canaries could "
-            f"show; {self.claim.standing.value}: epsilon <= {_up(self.certified)} ({self.claim.source}), {verdict}. "
+            f"show; {self.claim.standing.value}: epsilon <= {certified:.3f} ({self.claim.source}), {verdict}. "
             f"Neighbours differ in one {self.unit}, a canary that is trained on or blank ({self.claim.relation.value})."
         )
 
@@ -170,11 +171,6 @@ class CanaryAudit:
 def _down(value: float) -> str:
     """Three decimals, rounded down: a lower bound must not grow in print."""
     return f"{np.floor(1000 * value) / 1000:.3f}"
-
-
-def _up(value: float) -> str:
-    """Three decimals, rounded up, as a certificate must not shrink in print."""
-    return f"{np.ceil(1000 * value) / 1000:.3f}"
 
 
 class SubsetMean:

@@ -104,39 +104,36 @@ def replay_trainer(
         >>> replay_trainer(trainer, noise_multiplier=1.3, sample_rate=0.1).violations
         ()
     """
-    settings = _Settings(
-        check.positive("noise_multiplier", noise_multiplier),
-        check.probability("sample_rate", sample_rate, open_low=True),
-        check.positive("clip_norm", clip_norm),
-        Relation.parse(relation),
-    )
+    noise = check.positive("noise_multiplier", noise_multiplier)
+    rate = check.probability("sample_rate", sample_rate, open_low=True)
+    clip = check.positive("clip_norm", clip_norm)
+    parts = {
+        "sensitivity": _sensitivity(trainer, clip, Relation.parse(relation)),
+        "noise": _noise(trainer, clip, noise, rate),
+        "sampling": _sampling(trainer, clip, rate),
+    }
     found: dict[tuple[str, str], None] = {}
     checked = 0
-    for part in (_sensitivity, _noise, _sampling):
+    for part, violations in parts.items():
         try:
-            for violation in part(trainer, settings):
+            for violation in violations:
                 checked += 1
                 if violation:
-                    found[(part.__name__[1:], violation)] = None
+                    found[(part, violation)] = None
         except _WrongShape as error:
             found[("flow", str(error))] = None
     return Replay(tuple(found), checked)
-
-
-@dataclass(frozen=True)
-class _Settings:
-    noise_multiplier: float
-    sample_rate: float
-    clip_norm: float
-    relation: Relation
 
 
 class _WrongShape(Exception):
     """Releases whose number or shape follows the records."""
 
 
-def _run(trainer: Trainer, records: Records, *, steps: int, expected: float, **given: float) -> NDArray[np.float64]:
+def _run(
+    trainer: Trainer, records: Records, clip: float, steps: int, expected: float, noise: float = 0.0, rate: float = 1.0
+) -> NDArray[np.float64]:
     """Releases times the expected batch size."""
+    given = {"clip_norm": clip, "noise_multiplier": noise, "sample_rate": rate}
     try:
         found = trainer(records.copy(), steps=steps, expected_batch_size=expected, **given)
         releases = np.asarray(found, dtype=np.float64)
@@ -151,15 +148,15 @@ def _run(trainer: Trainer, records: Records, *, steps: int, expected: float, **g
     return releases * expected
 
 
-def _sensitivity(trainer: Trainer, settings: _Settings) -> Iterator[str]:
+def _sensitivity(trainer: Trainer, clip_norm: float, relation: Relation) -> Iterator[str]:
     """A sentence for each pair of neighbours whose releases differ too much; empty strings for the others."""
     draw = np.random.default_rng(0)
-    for clip in (factor * settings.clip_norm for factor in _CLIPS):
+    for clip in (factor * clip_norm for factor in _CLIPS):
         for size in _SIZES:
             common = draw.normal(size=(size, _WIDTH)) * np.geomspace(0.01, 30, size)[:, None] * clip
             for others in (common, -np.abs(common), np.zeros_like(common)):
                 for name, record in _adversaries(clip, draw):
-                    yield _difference(trainer, settings, others.astype(np.float32), name, record, clip)
+                    yield _difference(trainer, relation, others.astype(np.float32), name, record, clip)
 
 
 def _adversaries(clip: float, draw: np.random.Generator) -> Iterator[tuple[str, NDArray[np.float64]]]:
@@ -178,7 +175,7 @@ def _adversaries(clip: float, draw: np.random.Generator) -> Iterator[tuple[str, 
 
 
 def _difference(
-    trainer: Trainer, settings: _Settings, others: Records, name: str, record: NDArray[np.float64], clip: float
+    trainer: Trainer, relation: Relation, others: Records, name: str, record: NDArray[np.float64], clip: float
 ) -> str:
     """What is wrong with the releases on two neighbours; empty where nothing is."""
     row = record.astype(np.float32)[None]
@@ -186,54 +183,44 @@ def _difference(
         Relation.ADD_REMOVE: others,
         Relation.ZERO_OUT: np.concatenate([others, np.zeros_like(row)]),
         Relation.REPLACE_ONE: np.concatenate([others, -np.nan_to_num(row, posinf=1e4, neginf=-1e4)]),
-    }[settings.relation]
-    given = {"clip_norm": clip, "noise_multiplier": 0.0, "sample_rate": 1.0}
+    }[relation]
     with np.errstate(all="ignore"):
-        first = _run(trainer, np.concatenate([others, row]), steps=1, expected=4.0, **given)
-        second = _run(trainer, replaced, steps=1, expected=4.0, **given)
+        first = _run(trainer, np.concatenate([others, row]), clip, steps=1, expected=4.0)
+        second = _run(trainer, replaced, clip, steps=1, expected=4.0)
     if not np.isfinite(first).all():
         return f"{name} makes the release no number, which shows that it is there."
-    allowed = (2 if settings.relation is Relation.REPLACE_ONE else 1) * clip
-    apart = float(np.linalg.norm(first - second))
-    if apart <= allowed * (1 + _ROUNDING):
+    if np.linalg.norm(first - second) <= relation.sensitivity * clip * (1 + _ROUNDING):
         return ""
     return f"the release moves by more than the clipping norm where {name} is added or replaced."
 
 
-def _noise(trainer: Trainer, settings: _Settings) -> Iterator[str]:
+def _noise(trainer: Trainer, clip_norm: float, noise: float, sample_rate: float) -> Iterator[str]:
     """Whether noise has the claimed law, in batches that hold every record and in batches that are often empty."""
     for rate, size, said in (
         (1.0, 12, "with every record in the batch"),
-        (min(settings.sample_rate, 0.05), 6, "where batches are often empty"),
+        (min(sample_rate, 0.05), 6, "where batches are often empty"),
     ):
         records = np.zeros((size, _NOISE_WIDTH), np.float32)
-        clip = 1.7 * settings.clip_norm
-        given = {"clip_norm": clip, "noise_multiplier": settings.noise_multiplier, "sample_rate": rate}
-        monitor = NoiseMonitor()
-        first, second = (_run(trainer, records, steps=_NOISE_STEPS // 2, expected=5.0, **given) for _ in range(2))
+        clip, monitor = 1.7 * clip_norm, NoiseMonitor()
+        given = {"steps": _NOISE_STEPS // 2, "expected": 5.0, "noise": noise, "rate": rate}
+        first, second = (_run(trainer, records, clip, **given) for _ in range(2))
         if np.array_equal(first, second):
             yield f"noise is the same in two calls, {said}: its seed is fixed."
             continue
-        for row in np.concatenate([first, second]):
-            monitor.add(row / (settings.noise_multiplier * clip))
-        size_found = float(np.sqrt(np.mean(np.square(np.concatenate([first, second])))))
-        ratio = size_found / (settings.noise_multiplier * clip)
-        yield (
-            ""
-            if monitor.passed
-            else f"noise is not independent normal noise of the claimed size {said}"
-            + (f": its standard deviation is {ratio:.3g} of the claimed one." if abs(ratio - 1) > 0.02 else ".")
-        )
+        rows = np.concatenate([first, second]) / (noise * clip)
+        for row in rows:
+            monitor.add(row)
+        ratio = float(np.sqrt(np.mean(np.square(rows))))
+        size = f": its standard deviation is {ratio:.3g} of the claimed one." if abs(ratio - 1) > 0.02 else "."
+        yield "" if monitor.passed else f"noise is not independent normal noise of the claimed size {said}{size}"
 
 
-def _sampling(trainer: Trainer, settings: _Settings) -> Iterator[str]:
+def _sampling(trainer: Trainer, clip_norm: float, rate: float) -> Iterator[str]:
     """Whether batches are those of Poisson sampling at the claimed rate."""
-    clip, rate = 1.3 * settings.clip_norm, settings.sample_rate
+    clip, expected = 1.3 * clip_norm, rate * _DIRACS + 0.5
     records = (np.eye(_DIRACS) * _LARGE * clip).astype(np.float32)
-    expected = rate * _DIRACS + 0.5
-    given = {"clip_norm": clip, "noise_multiplier": 0.0, "sample_rate": rate}
     with np.errstate(all="ignore"):
-        shown = _run(trainer, records, steps=_SAMPLER_STEPS, expected=expected, **given) / clip
+        shown = _run(trainer, records, clip, steps=_SAMPLER_STEPS, expected=expected, rate=rate) / clip
     if not np.isfinite(shown).all():
         yield "a release without noise is no number."
         return

@@ -148,13 +148,12 @@ class InsertionCanaries:
         stream: Stream | None = None,
     ):
         count = check.count("count", count, minimum=_FEWEST)
-        size = check.count("length", length, minimum=2), check.count("copies", copies)
+        length, self.copies = check.count("length", length, minimum=2), check.count("copies", copies)
         alphabet = _alphabet(vocabulary)
         source = stream if stream is not None else SecureStream()
         self.included: NDArray[np.bool_] = source.uniform(count) < 0.5
-        drawn = np.floor(source.uniform((count, size[0])) * len(alphabet)).astype(np.int64)
+        drawn = np.floor(source.uniform((count, length)) * len(alphabet)).astype(np.int64)
         self.tokens: NDArray[np.int64] = alphabet[drawn]
-        self.copies = size[1]
         self.included.setflags(write=False)
         self.tokens.setflags(write=False)
 
@@ -200,11 +199,9 @@ class InsertionCanaries:
         batch_size = check.count("batch_size", batch_size)
         if not callable(model):
             raise check.fail("model", "a module or function from tokens to logits", type(model).__name__)
-        module = model if isinstance(model, torch.nn.Module) else None
-        place = next((parameter.device for parameter in module.parameters()), None) if module is not None else None
-        training = module is not None and module.training
-        if module is not None:
-            module.eval()
+        module = model if isinstance(model, torch.nn.Module) else torch.nn.Module()  # Without weights or effect.
+        place, training = next((each.device for each in module.parameters()), None), module.training
+        module.eval()
         found = []
         try:
             with torch.no_grad():
@@ -212,8 +209,7 @@ class InsertionCanaries:
                     rows = torch.from_numpy(self.tokens[start : start + batch_size].copy()).to(place)
                     found.append(losses.causal_lm(_logits(model(rows)), rows, per="token").double().cpu().numpy())
         finally:
-            if module is not None:
-                module.train(training)
+            module.train(training)
         return np.concatenate(found)
 
     def audit(

@@ -32,10 +32,15 @@ _LEAST_TERMS = 5_000  # of a sum of products, so that its law is normal in the t
 class Monitor(ABC):
     """A test of something that a run keeps secret, read when the run is over."""
 
-    @property
     @abstractmethod
+    def p_values(self) -> list[float]:
+        """The p-value of every test; 0 alone where something was seen that cannot be. Secrets of the run."""
+
+    @property
     def p_value(self) -> float:
         """The smallest p-value times the number of tests, at most 1; a secret of the run."""
+        found = self.p_values()
+        return min(1.0, min(found, default=1.0) * len(found))
 
     @property
     def passed(self) -> bool:
@@ -97,31 +102,20 @@ class NoiseMonitor(Monitor):
         """Number of values so far."""
         return len(self._squares) * len(self._steps)
 
-    @property
-    def p_value(self) -> float:
-        """The smallest p-value times the number of tests, at most 1; a secret of the run."""
+    def p_values(self) -> list[float]:
+        """Of the mean, of sums of squares, of the shape and of correlations."""
         if not len(self._squares):
             raise check.fail("steps", "one at least before the monitor is read", 0)
-        found, history = [self._mean(), *self._sizes(), *self._halves(), self._shape()], np.stack(self._kept)
-        found.append(_correlated(self._spectrum, self._spectra, len(self._squares)))
-        found.append(_correlated(_correlation(history), history.shape[1], len(history)))
-        return min(1.0, min(found) * len(found))
-
-    def _mean(self) -> float:
-        return float(2 * ndtr(-abs(self._total) / math.sqrt(self.count)))
-
-    def _sizes(self) -> list[float]:
-        """Sums of squares of everything, of each coordinate and of each step."""
-        coordinates, steps = self._squares, np.array(self._steps)
+        coordinates, steps, history = self._squares, np.array(self._steps), np.stack(self._kept)
         return [
+            float(2 * ndtr(-abs(self._total) / math.sqrt(self.count))),
             _chi_square(np.array([coordinates.sum()]), self.count),
-            _chi_square(coordinates, len(steps)),
-            _chi_square(steps, len(coordinates)),
+            *(test(coordinates, len(steps)) for test in (_chi_square, _halves_differ)),
+            *(test(steps, len(coordinates)) for test in (_chi_square, _halves_differ)),
+            self._shape(),
+            _correlated(self._spectrum, self._spectra, len(coordinates)),
+            _correlated(_correlation(history), history.shape[1], len(history)),
         ]
-
-    def _halves(self) -> list[float]:
-        both = ((self._squares, len(self._steps)), (np.array(self._steps), len(self._squares)))
-        return [_halves_differ(sums, each) for sums, each in both]
 
     def _shape(self) -> float:
         """P-value of the Kolmogorov-Smirnov test by the bound of Massart 1990, sharp where it is small."""
@@ -231,32 +225,22 @@ class SamplerMonitor(Monitor):
         self._counts += times
         self._last = inside
 
-    @property
-    def p_value(self) -> float:
-        """The smallest p-value times the number of tests, at most 1; a secret of the run."""
+    def p_values(self) -> list[float]:
+        """Of all inclusions, of the extreme and of all sizes and counts, and of pairs of consecutive batches."""
         if not self._sizes:
             raise check.fail("steps", "one at least before the monitor is read", 0)
         if self._twice:
-            return 0.0
+            return [0.0]
         steps, n, q = len(self._sizes), self.records, self.sample_rate
         sizes = np.array(self._sizes)
-        found = [
-            *binomial_p_values(sizes.sum(), n * steps, q),
-            *(_extremes(values, trials, q) for values, trials in ((sizes, n), (self._counts, steps))),
-            *(_dispersion(values, trials, q) for values, trials in ((sizes, n), (self._counts, steps))),
-            *(self._lag(first) for first in (0, 1)),
-        ]
-        return min(1.0, min(found) * len(found))
-
-    def _lag(self, first: int) -> float:
-        """Overlaps of the disjoint pairs of batches that begin at step `first`, `first` + 2, ..."""
-        pairs = self._overlaps[first::2]
-        return binomial_p_values(sum(pairs), self.records * len(pairs), self.sample_rate**2)[0] if pairs else 1.0
-
-
-def _extremes(values: NDArray[np.int64], trials: int, rate: float) -> float:
-    """p-value of the largest and the smallest of binomial values, times how many there are."""
-    return min(1.0, len(values) * min(binomial_p_values(np.array([values.min(), values.max()]), trials, rate)))
+        found = binomial_p_values(sizes.sum(), n * steps, q)
+        for values, trials in ((sizes, n), (self._counts, steps)):
+            extremes = binomial_p_values([values.min(), values.max()], trials, q)
+            found += [min(1.0, len(values) * min(extremes)), _dispersion(values, trials, q)]
+        for first in (0, 1):
+            pairs = self._overlaps[first::2]
+            found += binomial_p_values(sum(pairs), n * len(pairs), q**2)
+        return found
 
 
 def _dispersion(values: NDArray[np.int64], trials: int, rate: float) -> float:
@@ -341,24 +325,18 @@ class AllocationMonitor(Monitor):
         self._last = inside
         self._turn += 1
         if step == self.steps - 1:
-            self._end_pass()
-
-    def _end_pass(self) -> None:
-        self._wrong |= bool(self._left.any())
-        self._left[:] = self.participations
-        if self.participations == 1 and self._turn > self.steps:
-            self._test(self._again, 1 / self.steps)
-        self._again = 0
+            self._wrong |= bool(self._left.any())
+            self._left[:] = k
+            if k == 1 and self._turn > self.steps:
+                self._test(self._again, 1 / self.steps)
+            self._again = 0
 
     def _test(self, seen: int, rate: float) -> None:
         self._p_values += binomial_p_values(seen, self.records, rate)
 
-    @property
-    def p_value(self) -> float:
-        """The smallest p-value times the number of tests, at most 1; a secret of the run."""
-        if self._wrong or (self._left < 0).any():
-            return 0.0
-        return min(1.0, min(self._p_values, default=1.0) * len(self._p_values))
+    def p_values(self) -> list[float]:
+        """Of the sizes, of repeated records and of repeated places; 0 where a record is too often or too rarely in."""
+        return [0.0] if self._wrong or (self._left < 0).any() else self._p_values
 
 
 def binomial_p_values(seen: ArrayLike, trials: int, rate: float) -> list[float]:
@@ -403,7 +381,10 @@ class GroupMonitor(Monitor):
             self._members = [np.flatnonzero(group_of == group) for group in range(self.groups)]
             sizes = np.array([len(members) for members in self._members])
             self._p_values += binomial_p_values(sizes, len(group_of), 1 / self.groups)
-            self._inner = [self._monitor(max(1, len(members))) for members in self._members]
+            # Records of a group are numbered anew.
+            counts = [max(1, size) for size in sizes.tolist()]
+            poisson, block = self.block is None, self.block or 0
+            self._inner = [SamplerMonitor(n, self.rate) if poisson else AllocationMonitor(n, block) for n in counts]
         group = self._turn % self.groups
         members = self._members[group]
         places = np.searchsorted(members, batch)
@@ -412,15 +393,9 @@ class GroupMonitor(Monitor):
             self._inner[group].add(places)
         self._turn += 1
 
-    def _monitor(self, members: int) -> SamplerMonitor | AllocationMonitor:
-        """That of the batches of one group, whose records are numbered anew."""
-        return SamplerMonitor(members, self.rate) if self.block is None else AllocationMonitor(members, self.block)
-
-    @property
-    def p_value(self) -> float:
-        """The smallest p-value times the number of tests, at most 1; a secret of the run."""
+    def p_values(self) -> list[float]:
+        """Of the sizes of groups, and the one of each group that had a turn; 0 where a record is in another's batch."""
         if self._wrong:
-            return 0.0
+            return [0.0]
         seen = zip(self._inner, self._members, range(self._turn), strict=False)
-        found = [*self._p_values, *(monitor.p_value for monitor, members, _ in seen if len(members))]
-        return min(1.0, min(found, default=1.0) * len(found))
+        return [*self._p_values, *(monitor.p_value for monitor, members, _ in seen if len(members))]

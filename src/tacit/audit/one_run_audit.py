@@ -151,16 +151,10 @@ def audit_one_run(
         )
 
     claimed = 0.0 if claim is None else float(claim.epsilon(delta))
-    return Finding(
-        attack=scores.attack,
-        estimator="one_run",
-        valid_when=VALID_WHEN,
-        confidence=confidence,
-        delta=delta,
-        epsilon_lower=_largest_refuted(refutes),
-        refuted=None if claim is None else refutes(claimed),
-        detectable_mu=_detectable(canaries, observed, lambda results: refutes(claimed, results)),
-    )
+    stated = (scores.attack, "one_run", VALID_WHEN, confidence, delta)
+    refuted = None if claim is None else refutes(claimed)
+    detectable = _detectable(canaries, observed, lambda results: refutes(claimed, results))
+    return Finding(*stated, _largest_refuted(refutes), refuted=refuted, detectable_mu=detectable)
 
 
 def audit_one_run_curve(
@@ -198,17 +192,11 @@ def audit_one_run_curve(
 
     mu = _largest_mu(refutes)
     against = claim or perfect_privacy()
-    return Finding(
-        attack=scores.attack,
-        estimator="one_run_curve",
-        valid_when=f"{VALID_WHEN}; epsilon is that of the family of mu",
-        confidence=confidence,
-        delta=delta,
-        epsilon_lower=0.0 if mu is None else float(_gaussian_dp(mu).epsilon(delta)),
-        mu_lower=mu,
-        refuted=None if claim is None else refutes(claim),
-        detectable_mu=_detectable(canaries, observed, lambda results: refutes(against, results)),
-    )
+    stated = (scores.attack, "one_run_curve", f"{VALID_WHEN}; epsilon is that of the family of mu", confidence, delta)
+    refuted = None if claim is None else refutes(claim)
+    detectable = _detectable(canaries, observed, lambda results: refutes(against, results))
+    epsilon = 0.0 if mu is None else float(_gaussian_dp(mu).epsilon(delta))
+    return Finding(*stated, epsilon, mu, refuted, detectable)
 
 
 def _counted(
