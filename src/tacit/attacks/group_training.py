@@ -1,7 +1,5 @@
 """Training of one group of shadow models: stacked in parts on several threads, or one by one.
 
-Training of one shadow model by the ordinary modules of torch: for networks that cannot be stacked.
-
 Batches of every model of a group of shadow models at each step.
 
 One training step of a group of stacked networks, by `torch.func`.
@@ -12,9 +10,8 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -75,42 +72,6 @@ def _poisson(rows: np.ndarray, draw: np.random.Generator, size: int) -> np.ndarr
     """A binomial number of distinct records, the same law as one coin for each of them."""
     rate = min(1.0, size / len(rows))
     return draw.choice(rows, draw.binomial(len(rows), rate), replace=False, shuffle=False)
-
-
-def train_alone(
-    model: nn.Module, data: tuple[Tensor, Tensor], steps: Iterable[Step], recipe: Recipe, stream: Stream
-) -> dict[str, Tensor]:
-    """Train `model` on each batch, and return its state by name.
-
-    Args:
-        model: trained in place; products are in the precision of its parameters.
-        data: inputs and labels of all records.
-        steps: batches of one model, as `batches` gives them.
-        recipe: optimizer, clipping and noise.
-        stream: source of the noise of private models.
-
-    Raises:
-        UnsupportedModel: the recipe is private, and the model mixes records.
-    """
-    parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    optimizer = _optimizer(recipe, list(parameters.values()))
-    clipped = ClippedSum(model, FlatClip(recipe.clip_norm)) if recipe.clip_norm is not None else None
-    for index, kept in steps:
-        rows = index[0] if kept is None else index[0][kept[0] > 0]
-        inputs, labels = data[0][rows], data[1][rows]
-        if clipped is None:
-            optimizer.zero_grad()
-            F.cross_entropy(model(inputs), labels).backward()
-        else:
-            found = clipped(sequence_classification, inputs, labels)[0].as_released().parts if len(rows) else {}
-            sums = {name: found.get(name, torch.zeros_like(value)) for name, value in parameters.items()}
-            for name, gradient in _noisy(sums, recipe, stream).items():
-                parameters[name].grad = gradient.to(parameters[name].dtype)
-        for value in parameters.values():
-            if recipe.l2_penalty and value.dim() > 1 and value.grad is not None:
-                value.grad.add_(value.detach(), alpha=2 * recipe.l2_penalty)
-        optimizer.step()
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 def _optimizer(recipe: Recipe, values: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -217,25 +178,25 @@ class GroupTraining:
         def train(part: np.ndarray) -> dict[str, Tensor]:
             if threads > 1:
                 torch.set_num_threads(1)
-            with torch.no_grad(), _flushed():
+            # Penalties and idle units drive weights to denormal numbers, which are many times slower than zeros.
+            torch.set_flush_denormal(True)
+            with torch.no_grad():
                 group = Group(self.template, [first[place] for place in part], self.recipe)
                 own = batches([rows[k] for k in part], [draws[k] for k in part], self.recipe, steps=self.steps)
                 for index, kept in own:
                     if stop.is_set():
                         break
                     group.step(inputs[index], self.labels[index], kept, self.stream)
-                return group.parameters()
+            return group.parameters()
 
-        if threads == 1:
-            found = [train(part) for part in parts]
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                try:
-                    found = list(pool.map(train, parts))
-                finally:
-                    stop.set()
-                    pool.shutdown(cancel_futures=True)
-                    torch.set_num_threads(before)
+        pool = ThreadPoolExecutor(threads)
+        try:
+            found = list((map if threads == 1 else pool.map)(train, parts))
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(before)
+            torch.set_flush_denormal(False)
         return {name: torch.cat([state[name] for state in found]) for name in found[0]}
 
     def _first(self, draw: np.random.Generator) -> Mapping[str, Tensor]:
@@ -250,22 +211,31 @@ class GroupTraining:
         return state
 
     def _alone(self, rows: np.ndarray, draw: np.random.Generator) -> dict[str, Tensor]:
-        held = torch.float64 if self.recipe.precision == "float64" else torch.float32
+        """State by name of one model, by the modules of torch; raises `UnsupportedModel` where it mixes records."""
+        recipe, held = self.recipe, torch.float64 if self.recipe.precision == "float64" else torch.float32
         model = self.template
         model.load_state_dict(self._first(draw))
-        inputs = self.inputs.to(held) if self.inputs.is_floating_point() else self.inputs
-        steps = batches([rows], [draw], self.recipe, steps=self.steps)
-        return train_alone(model.to(held).train(), (inputs, self.labels), steps, self.recipe, self.stream)
-
-
-@contextmanager
-def _flushed() -> Iterator[None]:
-    """Denormals are zero in this thread: penalties and idle units drive weights there, which is many times slower."""
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
+        model.to(held).train()
+        every = self.inputs.to(held) if self.inputs.is_floating_point() else self.inputs
+        parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
+        optimizer = _optimizer(recipe, list(parameters.values()))
+        clipped = ClippedSum(model, FlatClip(recipe.clip_norm)) if recipe.clip_norm is not None else None
+        for index, kept in batches([rows], [draw], recipe, steps=self.steps):
+            chosen = index[0] if kept is None else index[0][kept[0] > 0]
+            inputs, labels = every[chosen], self.labels[chosen]
+            if clipped is None:
+                optimizer.zero_grad()
+                F.cross_entropy(model(inputs), labels).backward()
+            else:
+                found = clipped(sequence_classification, inputs, labels)[0].as_released().parts if len(chosen) else {}
+                sums = {name: found.get(name, torch.zeros_like(value)) for name, value in parameters.items()}
+                for name, gradient in _noisy(sums, recipe, self.stream).items():
+                    parameters[name].grad = gradient.to(parameters[name].dtype)
+            for value in parameters.values():
+                if recipe.l2_penalty and value.dim() > 1 and value.grad is not None:
+                    value.grad.add_(value.detach(), alpha=2 * recipe.l2_penalty)
+            optimizer.step()
+        return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}

@@ -144,16 +144,12 @@ class LabelOnly(base.Attack):
         """The fraction of right labels."""
         inputs, draw = np.asarray(examples[0]), np.random.default_rng(self.seed)
         scale = self.noise * inputs.std(axis=0)
-        right = self._right(model, examples)
-        for _ in range(self.copies):
-            noisy = inputs + scale * draw.standard_normal(inputs.shape)
-            right += self._right(model, (noisy.astype(inputs.dtype), examples[1]))
+        right, tried = np.zeros(len(examples[1])), inputs
+        for _ in range(self.copies + 1):
+            probabilities, labels = base.class_probabilities(model, (tried, examples[1]))
+            right += probabilities.argmax(axis=1) == labels
+            tried = (inputs + scale * draw.standard_normal(inputs.shape)).astype(inputs.dtype)
         return right / (self.copies + 1)
-
-    @staticmethod
-    def _right(model: base.Model, examples: base.Examples) -> np.ndarray:
-        probabilities, labels = base.class_probabilities(model, examples)
-        return (probabilities.argmax(axis=1) == labels).astype(float)
 
 
 _TREES = 60  # enough for a quantile; more overfit some hundred public records
