@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, timedelta
+from datetime import date
 from typing import Any
 
 from tacit import check
@@ -37,6 +37,7 @@ _SECTIONS = {
     CATEGORY: ("categories", 'Which values can occur? "" is a missing cell. Drop free text and names.'),
 }
 _LARGEST_BATCH = 4096
+_EPOCH = date(1970, 1, 1).toordinal()
 EXPECTED = {
     "classification": ((4.0, 26, 62), (12.0, 61, 88), (40.0, 93, 101), (120.0, 100, 103), (math.inf, 92, 118)),
     "regression": ((4.0, -1, 22), (12.0, 23, 28), (40.0, 69, 86), (120.0, 86, 95), (math.inf, 101, 115)),
@@ -108,12 +109,10 @@ class Entry:
     @property
     def middle(self) -> str:
         """The constant for missing cells as TOML, by default the middle of the public range."""
-        if self.fill:
-            return quoted(self.fill) if self.role == DATE else _number(self.end(self.fill))
-        middle = (self.end(self.low) + self.end(self.high)) / 2
-        if self.role == DATE:
-            return quoted((date(1970, 1, 1) + timedelta(days=round(middle))).isoformat())
-        return _number(middle)
+        if self.fill and self.role == DATE:
+            return quoted(self.fill)
+        middle = self.end(self.fill) if self.fill else (self.end(self.low) + self.end(self.high)) / 2
+        return quoted(str(date.fromordinal(_EPOCH + round(middle)))) if self.role == DATE else _number(middle)
 
     def _needs(self, what: str, given: object) -> None:
         if not given:
@@ -225,13 +224,12 @@ class Draft:
     @property
     def read(self) -> list[str]:
         """What was read off the data and makes the guarantee only claimed."""
-        kinds = {
-            name: [e.key for e in self.entries if e.role == role and e.source == FROM_FILE] for role, name in _READ
-        }
         target = "target_range" if self.task == "regression" else "classes"
-        codes = ["missing-value codes"] if self.looked and self.missing else []
         found = [target] if self.target.source == FROM_FILE else []
-        return found + [f"{name} of {', '.join(keys)}" for name, keys in kinds.items() if keys] + codes
+        for role, (name, _) in _SECTIONS.items():
+            keys = [entry.key for entry in self.entries if entry.role == role and entry.source == FROM_FILE]
+            found += [f"{name} of {', '.join(keys)}"] if keys else []
+        return [*found, "missing-value codes"] if self.looked and self.missing else found
 
     @property
     def promise(self) -> str:
@@ -294,9 +292,7 @@ class Draft:
     @property
     def delta_used(self) -> float:
         """The delta of the guarantee: the one that was given, or below 1 / n."""
-        if self.delta:
-            return check.read_real("delta", _point(self.delta))
-        return usual_delta(self.records)
+        return check.read_real("delta", _point(self.delta)) if self.delta else usual_delta(self.records)
 
     def _settings(self) -> dict[str, Any]:
         """The method, where it is named, and the settings of the loop, where one may train."""
@@ -328,9 +324,8 @@ class Draft:
     def _declared(self, role: str) -> list[Entry]:
         """The entries of a role; a missing cell is a category of its own, once its codes are known."""
         found = [entry for entry in self.entries if entry.role == role]
-        if role != CATEGORY or self.missing is None or self.task == "ratings":
-            return found
-        return [replace(entry, values=entry.values and (*entry.values, "")) for entry in found]
+        more = role == CATEGORY and self.missing is not None and self.task != "ratings"
+        return [replace(each, values=each.values and (*each.values, "")) for each in found] if more else found
 
     def _stated(self) -> dict[str, Any]:
         """What was said of the release, and where the declarations are known from."""
@@ -343,7 +338,6 @@ class Draft:
 
 
 _FORM = TableFormat().spec()
-_READ = ((NUMBER, "bounds"), (DATE, "dates"), (CATEGORY, "categories"))
 
 
 def usual_delta(records: int) -> float:

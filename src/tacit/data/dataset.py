@@ -201,11 +201,10 @@ def from_arrays(
     leaks = tuple(what for what, given in (answers, ("bounds", bounds)) if given is None)
     for what in leaks:
         report(what, f"Pass {what}={_HOW[what]} from public knowledge.", strict=strict)
-    limits = (
-        (np.minimum(x.min(axis=0), x_held.min(axis=0)), np.maximum(x.max(axis=0), x_held.max(axis=0)))
-        if bounds is None
-        else declared_ends("bounds", bounds, x.shape[1:], f"an array that fits a row of shape {x.shape[1:]}")
-    )
+    if bounds is None:
+        limits = np.minimum(x.min(axis=0), x_held.min(axis=0)), np.maximum(x.max(axis=0), x_held.max(axis=0))
+    else:
+        limits = declared_ends("bounds", bounds, x.shape[1:], f"an array that fits a row of shape {x.shape[1:]}")
     columns = _columns(feature_names, x)
     _inside("x_train", x, limits, columns)
     _inside("x_test", x_held, limits, columns)

@@ -1,7 +1,5 @@
 """`Declarations`: what is declared about a table, by column or by pattern, and `schema_of`, what it makes of a file."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -117,21 +115,16 @@ def schema_of(
     """
     features = _features(declared, table, headed=headed)
     chosen = {name: _matched(getattr(declared, name), features, name) for name in ("bounds", "categories", "dates")}
-    for column in features:
-        _one_kind(column, {name: found[column] for name, found in chosen.items() if column in found})
+    kinds = {column: _kind(column, chosen) for column in features}
     fills = _matched(declared.fill, features, "fill")
     flags = _matched(dict.fromkeys(declared.indicator, True), features, "indicator")
     read: dict[str, list[str]] = {name: [] for name in READ}
     columns = []
     for name in features:
-        kinds = {kind: found[name] for kind, found in chosen.items() if name in found}
-        if kinds:
-            kind = max(kinds, key=lambda each: _rank(name, kinds[each][0]))
-            given = kinds[kind][1]
-        else:
-            kind, given = read_off(name, table[name], declared.codes, toml=toml)
+        kind, given = kinds[name] or read_off(name, table[name], declared.codes, toml=toml)
+        if kinds[name] is None:
             read[kind].append(name)
-        column = _column(name, kind, given, coded=declared.task == "ratings", read=not kinds)
+        column = _column(name, kind, given, coded=declared.task == "ratings", read=kinds[name] is None)
         columns.append(_with_missing(column, declared, fills.get(name), name in flags))
     if declared.task == "ratings" and len(columns) != 2:
         hint = "Leave the other columns out by drop = [...]."
@@ -179,27 +172,20 @@ def column_named(what: str, name: str, names: Iterable[str]) -> str:
 def _matched(given: Mapping[str, Value], features: Sequence[str], name: str) -> dict[str, tuple[str, Value]]:
     """Column -> (key, value) of the declaration that counts for it; every key must be of some column."""
     known = set(features)
-    found: dict[str, tuple[str, Value]] = {}
-    for key in given:
-        if key in known:
-            found[key] = (key, given[key])
+    found = {key: (key, value) for key, value in given.items() if key in known}
     for key in sorted((key for key in given if key not in known), key=len, reverse=True):
         if not is_pattern(key):
-            check.keys(name, [key], features) if name not in ("drop", "indicator") else check.choice(
-                name, key, features
-            )
+            check.choice(name if name in ("drop", "indicator") else f"key of {name}", key, features)
         columns = [column for column in features if fnmatchcase(column, key)]
         if not columns:
             near = difflib.get_close_matches(key.strip("*?"), features, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else "Leave it out."
             raise check.fail(f"pattern of {name}", "one that some column matches", key, hint)
         for column in columns:
-            before = found.get(column)
-            if before is None:
-                found[column] = (key, given[key])
-            elif _rank(column, before[0]) == _rank(column, key) and before[0] != key:
+            before, _ = found.setdefault(column, (key, given[key]))
+            if _rank(column, before) == _rank(column, key) and before != key:
                 rule = f"clear for column {column!r}: two patterns of one length match it"
-                raise check.fail(name, rule, [before[0], key], "Name the column itself.")
+                raise check.fail(name, rule, [before, key], "Name the column itself.")
     return found
 
 
@@ -208,10 +194,13 @@ def _rank(column: str, key: str) -> tuple[bool, int]:
     return key == column, len(key)
 
 
-def _one_kind(column: str, kinds: Mapping[str, tuple[str, Any]]) -> None:
-    ranks = [_rank(column, key) for key, _ in kinds.values()]
-    if len(ranks) > 1 and sorted(ranks)[-1] == sorted(ranks)[-2]:
+def _kind(column: str, chosen: Mapping[str, Mapping[str, tuple[str, Any]]]) -> tuple[str, Any] | None:
+    """What is declared about a column, "bounds", "categories" or "dates", and how; None where nothing is."""
+    kinds = {kind: found[column] for kind, found in chosen.items() if column in found}
+    ranked = sorted(kinds, key=lambda kind: _rank(column, kinds[kind][0]))
+    if len(ranked) > 1 and _rank(column, kinds[ranked[-1]][0]) == _rank(column, kinds[ranked[-2]][0]):
         raise check.fail("a column", f"declared either by {' or by '.join(kinds)}", [column])
+    return (ranked[-1], kinds[ranked[-1]][1]) if ranked else None
 
 
 def _column(name: str, kind: str, given: Any, *, coded: bool, read: bool) -> Column:
@@ -256,10 +245,8 @@ def _constant(column: Column, given: Any) -> float:
 
 
 def _dates(column: str, given: object) -> tuple[float, float, str]:
-    name = f"dates of {column}"
-    rule = (
-        "a list [first, last] of dates such as 2015-01-01, and a format such as '%d.%m.%Y' where they are not ISO 8601"
-    )
+    name, form = f"dates of {column}", "a format such as '%d.%m.%Y' where they are not ISO 8601"
+    rule = f"a list [first, last] of dates such as 2015-01-01, and {form}"
     if not isinstance(given, Sequence) or isinstance(given, str) or len(given) not in (2, 3):
         raise check.fail(name, rule, given)
     how = given[2] if len(given) == 3 else ""

@@ -31,7 +31,6 @@ SEPARATORS = (",", ";", "\t", "|")
 """Separators that a message or a draft proposes; any single character is accepted."""
 HEADERLESS = "If no line of the file names the columns, declare header = false and names = [...], one for each column."
 """What to do about a file without names."""
-_UNIQUE = "a table whose columns have different names"
 _WORDS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a bar"}
 _COMMA_NUMBER = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?")
 
@@ -95,9 +94,8 @@ def table_file(path: str | os.PathLike[str]) -> Path:
     file = Path(path)
     if not file.is_file():
         looked = "" if file.is_absolute() else f" It was looked for at {str(file.absolute())!r}."
-        raise MissingData(
-            f"path must be an existing CSV or Parquet file; got {str(file)!r}.{looked} Check the spelling."
-        )
+        got = f"{str(file)!r}.{looked} Check the spelling."
+        raise MissingData(f"path must be an existing CSV or Parquet file; got {got}")
     if not file.name.lower().endswith((*CSV, *PARQUET)):
         endings = ", ".join((*CSV, *PARQUET))
         raise check.fail("path", f"a file whose name ends in {endings}", str(file))
@@ -159,12 +157,11 @@ def _csv(file: Path, form: TableFormat) -> dict[str, np.ndarray]:
     names, rows = _names(rows, form)
     uneven = [place for place, row in enumerate(rows) if len(row) != len(names)]
     if uneven:
-        got = f"{len(rows[uneven[0]])} in rows {listed(uneven)}"
-        hint = ""
-        if form.separator == "," and len(rows[uneven[0]]) > len(names):
-            hint = "Numbers such as 3,5 need another separator between cells and decimal = ','."
-        whose = "the header's" if form.header else "the names'"
-        raise check.fail("table", f"as many fields in every row as {whose} {len(names)}", got, hint)
+        width, rule = len(rows[uneven[0]]), "as many fields in every row as the"
+        rule = f"{rule} header's {len(names)}" if form.header else f"{rule} names' {len(names)}"
+        hint = "Numbers such as 3,5 need another separator between cells and decimal = ','."
+        hint = hint if form.separator == "," and width > len(names) else ""
+        raise check.fail("table", rule, f"{width} in rows {listed(uneven)}", hint)
     read = str if form.decimal == "." else _with_point
     columns = [np.array([read(cell.strip()) for cell in column], dtype=object) for column in zip(*rows, strict=True)]
     return dict(zip(names, columns, strict=True)) if rows else {}
@@ -207,10 +204,8 @@ def frame_columns(frame: Any, pandas: Any) -> dict[str, np.ndarray]:
         if numeric(column.dtype):
             columns[name] = column.to_numpy(dtype=np.float64, na_value=np.nan)
         else:
-            missing = column.isna().to_numpy()
-            columns[name] = np.array(
-                ["" if absent else text(cell) for cell, absent in zip(column, missing, strict=True)], dtype=object
-            )
+            cells = ["" if absent else text(cell) for cell, absent in zip(column, column.isna(), strict=True)]
+            columns[name] = np.array(cells, dtype=object)
     return columns
 
 
@@ -220,5 +215,6 @@ def _unique(names: Sequence[str]) -> Sequence[str]:
     twice = [place + 1 for place, name in enumerate(names) if counts[name] > 1]
     if twice:
         hint = HEADERLESS if any(check.is_number(name) for name in names) else f"Rename them. {HEADERLESS}"
-        raise check.fail("table", _UNIQUE, f"one name for columns {listed(twice)}", hint)
+        rule = "a table whose columns have different names"
+        raise check.fail("table", rule, f"one name for columns {listed(twice)}", hint)
     return names

@@ -5,12 +5,12 @@ number, a date or a text. With `look` proposals come from the values, which cost
 draft says so in a comment that the reader has to answer.
 """
 
-from __future__ import annotations
-
 import os
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -26,15 +26,8 @@ from tacit.data.schema import day_of, days, missing_cells
 _ENCODINGS = ("utf-8", "cp1252", "latin-1")
 _TEXT_CATEGORIES = 20  # a column with more values than this is proposed as text, to be left out
 _DATES = (
-    "",
-    "%d.%m.%Y",
-    "%d/%m/%Y",
-    "%m/%d/%Y",
-    "%d-%m-%Y",
-    "%Y/%m/%d",
-    "%Y%m%d",
-    "%d.%m.%Y %H:%M",
-    "%d.%m.%Y %H:%M:%S",
+    *("", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y%m%d"),
+    *("%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M:%S"),
 )
 """Forms of dates that are looked for, the ISO one first; eight digits alone are taken for numbers."""
 _IDENTIFIES = re.compile(
@@ -100,16 +93,9 @@ def draft_of(
     kinds = {each: _kind(columns[each]) for each in features}
     texts = [each for each in features if look and kinds[each][0] == CATEGORY]
     free = [each for each in texts if len(labels.distinct(columns[each])[0]) > _TEXT_CATEGORIES]
-    drafted = Draft(
-        path=name,
-        form=form,
-        records=len(columns[goal]),
-        task=chosen,
-        target=Entry(goal, (goal,), NUMBER if chosen == "regression" else CATEGORY),
-        entries=tuple(_entries(kinds, free)),
-        columns=tuple(names),
-        notes=tuple(_notes(form, free)),
-    )
+    goals = Entry(goal, (goal,), NUMBER if chosen == "regression" else CATEGORY)
+    entries, notes = tuple(_entries(kinds, free)), tuple(_notes(form, free))
+    drafted = Draft(name, form, len(columns[goal]), chosen, goals, entries, tuple(names), notes=notes)
     return _looked(drafted, columns) if look else drafted
 
 
@@ -127,22 +113,12 @@ def _entries(kinds: Mapping[str, tuple[str, str]], free: Sequence[str]) -> list[
 
 def _looked(drafted: Draft, columns: Mapping[str, np.ndarray]) -> Draft:
     """With what occurs in the data: ends, categories, codes, and a constant where cells are missing."""
-    entries = [look_at(entry, columns) for entry in drafted.entries]
+    target, *entries = (look_at(entry, columns) for entry in (drafted.target, *drafted.entries))
     codes = {value for values in columns.values() for value in labels.distinct(values)[0] if value in USUAL_CODES}
-    absent = [
-        name
-        for entry in entries
-        for name in entry.columns
-        if entry.role in (NUMBER, DATE) and missing_cells(columns[name], USUAL_CODES).any()
-    ]
-    return replace(
-        drafted,
-        target=look_at(drafted.target, columns),
-        entries=tuple(entries),
-        missing=tuple(sorted(codes)),
-        indicator=tuple(absent),
-        looked=True,
-    )
+    ranged = [name for entry in entries if entry.role in (NUMBER, DATE) for name in entry.columns]
+    absent = tuple(name for name in ranged if missing_cells(columns[name], USUAL_CODES).any())
+    seen = {"missing": tuple(sorted(codes)), "indicator": absent, "looked": True}
+    return replace(drafted, target=target, entries=tuple(entries), **seen)
 
 
 def look_at(entry: Entry, columns: Mapping[str, np.ndarray]) -> Entry:
@@ -171,28 +147,23 @@ def _ends(present: np.ndarray, form: str | None) -> tuple[str, str]:
 
 def format_of(file: Path) -> TableFormat:
     """How a text file seems to be written: its encoding, and the separator and decimal point of its first lines."""
+    encoding, lines = "", []
     for encoding in _ENCODINGS:
         try:
             with opened(file, encoding) as stream:
-                lines = [line for line in (stream.readline() for _ in range(20)) if line.strip()]
-                # The whole file must be readable, not only its beginning.
-                for _ in stream:
-                    pass
+                lines = [line for line in islice(stream, 20) if line.strip()]
+                deque(stream, maxlen=0)  # The whole file must be readable, not only its beginning.
             break
         except UnicodeError:
-            continue
+            continue  # Latin-1 reads any bytes.
         except OSError:
             return TableFormat()
-    else:
-        return TableFormat()
     first = lines[0] if lines else ""
     separator = max(SEPARATORS, key=first.count) if any(map(first.count, SEPARATORS)) else ","
     cells = [cell.strip().strip('"') for line in lines[1:] for cell in line.split(separator)]
     commas = sum("," in cell and check.is_number(cell.replace(",", ".")) for cell in cells)
     points = sum("." in cell and check.is_number(cell) for cell in cells)
-    return TableFormat(
-        separator=separator, decimal="," if separator != "," and commas > points else ".", encoding=encoding
-    )
+    return TableFormat(separator, "," if separator != "," and commas > points else ".", encoding)
 
 
 def _kind(values: np.ndarray) -> tuple[str, str]:
@@ -239,13 +210,11 @@ def patterns(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _notes(form: TableFormat, free: Sequence[str]) -> list[str]:
-    found = []
-    if form.separator != ",":
-        found.append(f"Cells are separated by {form.separator!r}.")
-    if form.decimal == ",":
-        found.append("Numbers have a decimal comma.")
-    if form.encoding != "utf-8":
-        found.append(f"The text is not UTF-8; it was read as {form.encoding}. Check names with accents.")
-    if free:
-        found.append(f"{len(free)} columns of free text are left out by drop.")
-    return found
+    other = f"The text is not UTF-8; it was read as {form.encoding}. Check names with accents."
+    found = {
+        f"Cells are separated by {form.separator!r}.": form.separator != ",",
+        "Numbers have a decimal comma.": form.decimal == ",",
+        other: form.encoding != "utf-8",
+        f"{len(free)} columns of free text are left out by drop.": bool(free),
+    }
+    return [sentence for sentence, holds in found.items() if holds]

@@ -86,9 +86,8 @@ class File:
         digest = hashlib.sha256(content).hexdigest()
         if digest in (self.sha256, *self.other_releases):
             return None
-        if len(content) < self.size:
-            return f"a truncated file of {len(content)} bytes"
-        return f"{len(content)} bytes with sha256 {digest}"
+        cut = len(content) < self.size
+        return f"a truncated file of {len(content)} bytes" if cut else f"{len(content)} bytes with sha256 {digest}"
 
     def state(self, folder: Path) -> str:
         """State of the file in `folder`: "present" where it is verified, else "missing" or "altered"."""

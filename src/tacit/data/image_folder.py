@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +17,6 @@ from tacit.data.dataset import Dataset, from_arrays
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-PARTS = {"train", "test"}
 
 
 def image_folder(path: str | os.PathLike[str], *, size: int = 32, channels: int = 3) -> Dataset:
@@ -49,9 +46,8 @@ def image_folder(path: str | os.PathLike[str], *, size: int = 32, channels: int 
         (x, y), (x_test, y_test) = (binary.part(files, size, channels) for files in (binary.train, binary.test))
         test = {"x_test": x_test, "y_test": y_test, "classes": binary.classes()}
         return from_arrays(x, y_train=y, bounds=(0, 1), name=name, notes=notes, **test)
-    split = {each.name for each in _folders(root)} == PARTS
-    roots = [root / "train", root / "test"] if split else [root]
-    classes = [each.name for each in _folders(roots[0])]
+    roots = _parts(root)
+    classes, split = [each.name for each in _folders(roots[0])], len(roots) == 2
     if len(classes) < 2:
         hint = "Name it so: DIR/CLASS/IMAGE.png, or DIR/train/CLASS/... beside DIR/test/CLASS/...."
         raise check.fail("DIR", "a folder with a folder of images for each of at least two classes", str(root), hint)
@@ -71,9 +67,15 @@ def images_in(path: str | os.PathLike[str]) -> int:
     root = Path(path)
     if binary := _binary(root):
         return sum(file.stat().st_size // binary.bytes for file in binary.train)
-    split = {each.name for each in _folders(root)} == PARTS
-    count = sum(len(_files(each)) for each in _folders(root / "train" if split else root))
-    return count if split else count - max(round(0.2 * count), 1)
+    roots = _parts(root)
+    count = sum(len(_files(each)) for each in _folders(roots[0]))
+    return count if len(roots) == 2 else count - max(round(0.2 * count), 1)
+
+
+def _parts(root: Path) -> list[Path]:
+    """The folders train and test, where there are these two alone; `root` itself elsewhere."""
+    names = ["test", "train"]
+    return [root / "train", root / "test"] if [each.name for each in _folders(root)] == names else [root]
 
 
 def _folders(root: Path) -> list[Path]:
@@ -87,27 +89,22 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read(root: Path, classes: list[str], size: int, channels: int) -> tuple[np.ndarray, list[str]]:
-    found, labels = [], []
-    for name in classes:
-        rows = list(_images(root / name, size, channels))
-        if not rows:
-            raise check.fail(f"class {name!r}", "a folder with images", "an empty one", "Remove it.")
-        found += rows
-        labels += [name] * len(rows)
-    return np.stack(found), labels
-
-
-def _images(folder: Path, size: int, channels: int) -> Iterator[np.ndarray]:
     from PIL import Image
 
-    for place, file in enumerate(_files(folder), start=1):
-        try:
-            with Image.open(file) as opened:
-                found = _pixels(opened, size, channels)
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-            told = file.name if check.values_shown() else f"file {place} of class {folder.name!r} by name"
-            raise check.fail("every file", "an image that can be read", told, "Remove or mend it.") from None
-        yield found
+    found, labels = [], []
+    for name in classes:
+        files = _files(root / name)
+        if not files:
+            raise check.fail(f"class {name!r}", "a folder with images", "an empty one", "Remove it.")
+        for place, file in enumerate(files, start=1):
+            try:
+                with Image.open(file) as opened:
+                    found.append(_pixels(opened, size, channels))
+            except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+                told = file.name if check.values_shown() else f"file {place} of class {name!r} by name"
+                raise check.fail("every file", "an image that can be read", told, "Remove or mend it.") from None
+        labels += [name] * len(files)
+    return np.stack(found), labels
 
 
 def _pixels(opened: Image, size: int, channels: int) -> np.ndarray:

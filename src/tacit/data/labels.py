@@ -100,9 +100,8 @@ def indices(
         position = {str(index): index for index in range(len(classes))}
     unknown = [value for value in found if value not in position]
     if unknown:
-        raise check.fail(
-            name, f"labels of the declared classes {listed(position, 10)}", check.private_values(unknown), hint
-        )
+        rule = f"labels of the declared classes {listed(position, 10)}"
+        raise check.fail(name, rule, check.private_values(unknown), hint)
     return np.array([position[value] for value in found], dtype=np.int64)[inverse]
 
 
@@ -153,8 +152,7 @@ def values(
     if high <= low:
         raise check.fail("y_train", "at least two different values", "one value")
     for name, array in (("y_train", y), ("y_test", y_held)):
-        outside = int(np.sum((array < low) | (array > high)))
-        if outside:
+        if outside := int(np.sum((array < low) | (array > high))):
             hint = "Clip the answers to a public range, or declare a wider one."
             raise check.fail(name, "inside the declared target_range", f"{outside} values outside", hint)
     return y, y_held, (low, high)

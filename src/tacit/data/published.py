@@ -7,15 +7,13 @@ guarantee for one row is weaker than a guarantee for one person.
 Every published data set by name, and which of them share records. A new one is a table of `published.toml`.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma
 import os
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -99,11 +97,8 @@ def _read(facts: dict[str, Any], files: Sequence[File], folder: Path) -> Dataset
         _UNPACK.get(Path(file.path).suffix, bytes)(file.content(folder, dataset=facts["name"])) for file in needed
     ]
     found = facts | _READERS[facts["reader"]](facts, contents)
-    notes = [
-        f"{title}: {found[name]}"
-        for title, name in (("source", "origin"), ("licence",) * 2, ("preprocessing",) * 2, ("split",) * 2)
-        if name in found
-    ]
+    titles = {"origin": "source", "licence": "licence", "preprocessing": "preprocessing", "split": "split"}
+    notes = [f"{title}: {found[name]}" for name, title in titles.items() if name in found]
     taken = ("y_train", "x_test", "y_test", "classes", "task", "target_range", "feature_names", "name", "codes", "seed")
     given = {name: found[name] for name in taken if name in found}
     bounds = (0.0, 1.0) if _is_table(facts) else found["bounds"]
@@ -328,26 +323,14 @@ def _ratings(facts: Facts, contents: Contents) -> dict[str, Any]:
     return {"x_train": pairs, "y_train": stars}
 
 
-_READERS: dict[str, Callable[[Facts, Contents], dict[str, Any]]] = {
-    "bundled": _bundled,
-    "cifar": _cifar,
-    "clusters": _clusters,
-    "delimited": _delimited,
-    "idx": _idx,
-    "libsvm": _libsvm,
-    "npz": _npz,
-    "numbers": _numbers,
-    "ratings": _ratings,
-    "reviews": lambda facts, contents: read_reviews(facts["name"], contents[0]),
-}
+def _reviews(facts: Facts, contents: Contents) -> dict[str, Any]:
+    return read_reviews(facts["name"], contents[0])
 
 
-def sources() -> Iterator[Source]:
-    """Every published data set, those bundled with a dependency first."""
-    return map(_source, _TABLE["sets"])
-
-
-_SOURCES: dict[str, Source] = {source.name: source for source in sources()}
+_ALL = (_bundled, _cifar, _clusters, _delimited, _idx, _libsvm, _npz, _numbers, _ratings, _reviews)
+_READERS: dict[str, Callable[[Facts, Contents], dict[str, Any]]] = {each.__name__[1:]: each for each in _ALL}
+_SOURCES: dict[str, Source] = {name: _source(name) for name in _TABLE["sets"]}
+"""Every published data set, those bundled with a dependency first."""
 
 
 def names() -> tuple[str, ...]:

@@ -71,7 +71,7 @@ class Column:
         A number x becomes (clip(x, low, high) - low) / (high - low), a date likewise; a category becomes one 0/1
         feature for each of the categories.
         """
-        absent = self.absent(values)
+        absent = missing_cells(values, self.missing)
         if self.kind == CATEGORY:
             hot = one_hot(np.where(absent, "", values.astype(object)), self.categories)
             return hot, hot.sum(axis=1) == 0
@@ -85,10 +85,6 @@ class Column:
         block = scaled(read, self.low, self.high)
         bad = ~np.isfinite(block[:, 0])
         return (np.hstack([block, absent.astype(np.float32)[:, None]]) if self.indicator else block), bad
-
-    def absent(self, values: np.ndarray) -> np.ndarray:
-        """Which cells are missing: empty, NaN, or one of the declared codes, compared as numbers where both are."""
-        return missing_cells(values, self.missing)
 
     def _codes(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self.categories:
@@ -140,21 +136,15 @@ class Schema:
         if absent:
             hint = "The first line of the file must name them."
             raise check.fail("table", f"a table with the columns {listed(absent)}", "one without them", hint)
-        blocks, bad = [], {}
-        for column in self.columns:
-            block, bad[column.name] = column.encode(table[column.name])
-            blocks.append(block)
-        self._refuse(table, bad, toml)
-        return np.hstack(blocks)
-
-    def _refuse(self, table: Mapping[str, np.ndarray], bad: Mapping[str, np.ndarray], toml: bool) -> None:
+        encoded = [(column, *column.encode(table[column.name])) for column in self.columns]
         for kind in KINDS:
-            wrong = [column for column in self.columns if column.kind == kind and bad[column.name].any()]
-            if not wrong:
-                continue
-            rows = np.flatnonzero(np.any([bad[column.name] for column in wrong], axis=0))
-            gone = any((column.absent(table[column.name]) & bad[column.name]).any() for column in wrong)
-            raise bad_cells("table", _RULES[kind], rows, [column.name for column in wrong], _remedy(kind, gone, toml))
+            wrong = [(column, bad) for column, _, bad in encoded if column.kind == kind and bad.any()]
+            if wrong:
+                rows = np.flatnonzero(np.any([bad for _, bad in wrong], axis=0))
+                gone = any((missing_cells(table[each.name], each.missing) & bad).any() for each, bad in wrong)
+                names = [column.name for column, _ in wrong]
+                raise bad_cells("table", _RULES[kind], rows, names, _remedy(kind, gone, toml))
+        return np.hstack([block for _, block, _ in encoded])
 
     def spec(self) -> list[dict[str, Any]]:
         """The schema as plain values."""

@@ -3,8 +3,6 @@
 Tables that are in memory already: data frames of pandas, polars, Arrow and Hugging Face, and mappings of columns.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -127,11 +125,9 @@ def dataset_from(
     else:
         columns, source = frame(path), "table in memory"
     schema, read = schema_of(declared, columns, toml=toml, headed=is_frame(path))
-    leaks = [
-        (f"{what} of {listed(sorted(names))}", undeclared_hint(what, sorted(names), toml=toml))
-        for what, names in read.items()
-        if names
-    ]
+    leaks = []
+    for what, names in ((what, sorted(names)) for what, names in read.items() if names):
+        leaks.append((f"{what} of {listed(names)}", undeclared_hint(what, names, toml=toml)))
     hint = "Replace it by public knowledge, then take it off read_from_data."
     leaks += [(check.text("each of read_from_data", what), hint) for what in declared.read_from_data]
     classes, span = declared.classes, declared.span
@@ -149,7 +145,9 @@ def dataset_from(
     units = None if users is None else _units(users, declared)
     train, test, how = _split(len(x), declared, users)
     if undeclared and declared.task == "regression":
-        span = _read_span(y)
+        span = float(y.min()), float(y.max())
+        if span[1] <= span[0]:
+            raise check.fail("the target column", "of at least two different values", "one value")
     elif undeclared:
         classes = labels.read_classes(y)
         if len(classes) < 2:
@@ -192,10 +190,8 @@ def _kinds(schema, read: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """The columns whose bounds, dates and categories are declared."""
     known = {name for names in read.values() for name in names}
     found: dict[str, list[str]] = {"bounds": [], "dates": [], "categories": []}
-    for column in schema.columns:
-        if column.name not in known:
-            what = "categories" if column.categories else "dates" if column.kind == "date" else "bounds"
-            found[what].append(column.name)
+    for column in (each for each in schema.columns if each.name not in known):
+        found["categories" if column.categories else "dates" if column.kind == "date" else "bounds"].append(column.name)
     return found
 
 
@@ -212,13 +208,6 @@ def _answers(values: np.ndarray, declared: Declarations) -> np.ndarray:
 def _refuse(bad: np.ndarray, column: str | None, rule: str, hint: str) -> None:
     if bad.any():
         raise bad_cells("table", rule, np.flatnonzero(bad), [str(column)], hint)
-
-
-def _read_span(y: np.ndarray) -> tuple[float, float]:
-    low, high = float(y.min()), float(y.max())
-    if high <= low:
-        raise check.fail("the target column", "of at least two different values", "one value")
-    return low, high
 
 
 def _weights(values: np.ndarray, declared: Declarations) -> np.ndarray:

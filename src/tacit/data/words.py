@@ -3,8 +3,6 @@
 Film reviews of IMDb as numbers of words, as Keras prepares them.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import tarfile
