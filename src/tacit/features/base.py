@@ -6,8 +6,6 @@ Features of records are as private as the records: folder and files are this use
 Every file has its digest beside it; one that was changed or is half there counts as missing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -45,11 +43,16 @@ class PublicFeatures(TransformerMixin, BaseEstimator, nn.Module):
     Called with a tensor (n, ...) it gives a tensor (n, features); `transform` takes and gives arrays. Rows of a table,
     (n, channels height width), are taken as images of the declared shape.
 
+    Attributes:
+        width: number of features of a record.
+
     Example:
         >>> from tacit.features import Scattering2d
         >>> Scattering2d((1, 28, 28)).fit_transform(np.zeros((2, 784))).shape
         (2, 3969)
     """
+
+    width: int
 
     def __sklearn_tags__(self) -> Tags:
         """Tags of scikit-learn: records are images, texts or tensors, and none needs a fit."""
@@ -65,11 +68,6 @@ class PublicFeatures(TransformerMixin, BaseEstimator, nn.Module):
     @abstractmethod
     def _told(self) -> str:
         """What the features are made of, in words."""
-
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """Number of features of a record."""
 
     def spec(self) -> dict[str, Any]:
         """Class and parameters as plain values, from which `from_spec` makes the same features."""

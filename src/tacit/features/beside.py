@@ -43,11 +43,7 @@ class Beside(PublicFeatures):
         if not parts or not all(isinstance(part, PublicFeatures) for part in parts):
             raise check.fail("parts", "a list of features of tacit.features", [type(part).__name__ for part in parts])
         self.parts = parts if isinstance(parts, nn.ModuleList) else nn.ModuleList(parts)
-
-    @property
-    def width(self) -> int:
-        """Sum of the widths."""
-        return sum(part.width for part in self._each)
+        self.width = sum(part.width for part in parts)
 
     @property
     def _each(self) -> list[PublicFeatures]:
@@ -92,7 +88,7 @@ class Frozen(PublicFeatures):
         self.module, self.example, self.name = module, example, name
         module.eval().requires_grad_(False)
         with torch.no_grad():
-            self._outputs = int(self(example).shape[1])
+            self.width = int(self(example).shape[1])
         check_recordwise(self, torch.cat([example, example]))
 
     @classmethod
@@ -125,11 +121,6 @@ class Frozen(PublicFeatures):
         except Exception as error:  # Configurations of others raise what they like.
             raise check.fail("folder", "a model that transformers can make", str(folder), told(error)) from error
         return cls(made, example, folder.name)
-
-    @property
-    def width(self) -> int:
-        """Number of outputs."""
-        return self._outputs
 
     def _told(self) -> str:
         return f"the weights of {self.name}"

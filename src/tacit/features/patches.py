@@ -5,8 +5,6 @@ Drawings: pictures of discs, polygons and strokes that nobody took, made from a 
 `SyntheticWhitening`: decorrelation of image features by drawings, so that no image of anybody is read.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -80,7 +78,8 @@ class PatchDictionary(ImageFeatures):
         nn.Module.__init__(self)
         self.shape, self.patches, self.mirror, self.seed = shape, patches, mirror, seed
         self.image = image_shape(shape)
-        check.count("patches", patches, maximum=8192)
+        # 8 numbers a row of D and its mirror image, 16 where the features of the mirror image are not added.
+        self.width = check.count("patches", patches, maximum=8192) * (8 if mirror else 16)
         check.count("seed", seed, minimum=0, maximum=2**32 - 1)
         values = _SIDE**2 * self.image[0]
         self.register_buffer("weight", torch.zeros(2 * patches, values))
@@ -88,11 +87,6 @@ class PatchDictionary(ImageFeatures):
         places = (side - _SIDE + 1 for side in self.image[1:])
         self.register_buffer("_quadrants", _means_over_quadrants(*places), persistent=False)
         self.register_buffer("made", torch.zeros((), dtype=torch.bool))
-
-    @property
-    def width(self) -> int:
-        """8 numbers a row of D and its mirror image, 16 without `mirror`."""
-        return self.patches * (8 if self.mirror else 16)
 
     def _told(self) -> str:
         return f"{self.patches} patches of drawings of seed {self.seed}"
@@ -251,7 +245,7 @@ class SyntheticWhitening(PublicFeatures):
             raise check.fail("features", "Scattering2d or PatchDictionary", type(features).__name__)
         self.features, self.dimensions, self.images = features, dimensions, images
         self.floor, self.norm, self.seed = floor, norm, seed
-        check.count("dimensions", dimensions, maximum=features.width)
+        self.width = check.count("dimensions", dimensions, maximum=features.width)
         check.count("images", images, minimum=2)
         check.positive("floor", floor)
         check.positive("norm", norm)
@@ -259,11 +253,6 @@ class SyntheticWhitening(PublicFeatures):
         self.register_buffer("mean", torch.zeros(features.width))
         self.register_buffer("matrix", torch.zeros(dimensions, features.width))
         self.register_buffer("made", torch.zeros((), dtype=torch.bool))
-
-    @property
-    def width(self) -> int:
-        """Number of dimensions, d."""
-        return self.dimensions
 
     def _told(self) -> str:
         return f"{self.features._told()}, whitened by {self.images} drawings of seed {self.seed}"

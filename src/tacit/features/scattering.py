@@ -1,7 +1,5 @@
 """`Scattering2d`: the scattering transform of images (Bruna & Mallat 2013; Oyallon & Mallat 2015), two scales."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -55,30 +53,19 @@ class Scattering2d(ImageFeatures):
         self.image = image_shape(shape)
         self._sides = tuple(min(side, LARGEST_SIDE) for side in self.image[1:])
         self._padded = tuple((-(-side // _STRIDE) + 2) * _STRIDE for side in self._sides)
-        fine, coarse = (torch.stack(self._wavelets(scale, count)) for scale in (0, 1))
+        self._cells = tuple(size // _STRIDE - 2 for size in self._padded)
+        self._channels = self.image[0] * (1 + SCALES * count + count**2)
+        self.width = self._channels * math.prod(self._cells)
+        angles, slant = [math.pi * each / count for each in range(count)], 4 / count
+        fine, coarse = (torch.stack([morlet(self._padded, j, angle, slant) for angle in angles]) for j in (0, 1))
         self.register_buffer("_fine", fine.to(torch.float32), persistent=False)
         self.register_buffer("_coarse", _aliases(coarse).to(torch.float32), persistent=False)
         for name, halved in (("_means", 1), ("_coarse_means", 2)):
             for axis, size in enumerate(self._padded):
                 self.register_buffer(f"{name}{axis}", _low_pass(size, halved), persistent=False)
 
-    @property
-    def width(self) -> int:
-        """Number of features of an image."""
-        high, wide = self._cells
-        return self._channels * high * wide
-
     def _told(self) -> str:
         return f"{self._channels} fixed channels of wavelets{' of an image and its mirror image' * self.mirror}"
-
-    @property
-    def _cells(self) -> tuple[int, int]:
-        high, wide = self._padded
-        return high // _STRIDE - 2, wide // _STRIDE - 2
-
-    @property
-    def _channels(self) -> int:
-        return self.image[0] * (1 + SCALES * self.orientations + self.orientations**2)
 
     def forward(self, rows: Tensor) -> Tensor:
         """Features of images (n, *shape) or flat rows, (n, features)."""
@@ -119,9 +106,6 @@ class Scattering2d(ImageFeatures):
 
     def _averaged(self, maps: Tensor, name: str) -> Tensor:
         return getattr(self, f"{name}0") @ maps @ getattr(self, f"{name}1").T
-
-    def _wavelets(self, scale: int, count: int) -> list[Tensor]:
-        return [morlet(self._padded, scale, math.pi * each / count, 4 / count) for each in range(count)]
 
 
 def morlet(size: Sequence[int], scale: int, angle: float, slant: float) -> Tensor:

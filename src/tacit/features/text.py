@@ -1,7 +1,5 @@
 """`HashedText`: which words a text has, by public hashes; no vocabulary and no frequency is read from anybody."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -35,13 +33,8 @@ class HashedText(PublicFeatures):
     def __init__(self, columns: int = COLUMNS, stop_words: str | None = "english"):
         nn.Module.__init__(self)
         self.columns, self.stop_words = columns, stop_words
-        check.count("columns", columns, minimum=2, maximum=2**22)
+        self.width = check.count("columns", columns, minimum=2, maximum=2**22)
         check.choice("stop_words", stop_words or "none", ("english", "none"))
-
-    @property
-    def width(self) -> int:
-        """The number of columns."""
-        return self.columns
 
     def _told(self) -> str:
         return f"a hash of words to {self.columns} columns, and a list of stop words"
