@@ -4,8 +4,6 @@ At the upper end delta(epsilon) <= delta in every direction is to be shown, at t
 one. What is shared with the accountant is the description of the mechanism and the theorem that its pair dominates.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -15,21 +13,12 @@ from typing import Any
 
 from flint import arb, ctx
 
-from tacit import check
+from tacit import check, mechanisms
 from tacit.judge import contour, finite_laws
 from tacit.judge.contour import Question
 from tacit.judge.finite_laws import AtomLaw, LaplaceSum
 from tacit.judge.sampled_gaussian import Change, NotDecided, SampledGaussian, up_to
-from tacit.mechanisms import (
-    Compose,
-    DiscreteGaussian,
-    Gaussian,
-    Laplace,
-    Mechanism,
-    Poisson,
-    RandomizedResponse,
-    alternatives,
-)
+from tacit.mechanisms import Mechanism
 from tacit.relation import Relation
 
 _LOCK = threading.Lock()  # The precision of python-flint is one for all threads.
@@ -70,12 +59,9 @@ class Checked:
 
     def row(self) -> dict[str, Any]:
         """JSON form."""
-        found: dict[str, Any] = {
-            "verdict": self.verdict.value,
-            "delta_at_upper": self.enclosure_at_upper and list(self.enclosure_at_upper),
-            "delta_at_lower": self.enclosure_at_lower and list(self.enclosure_at_lower),
-        }
-        return found | ({"reason": self.reason} if self.reason else {})
+        ends = {"delta_at_upper": self.enclosure_at_upper, "delta_at_lower": self.enclosure_at_lower}
+        found: dict[str, Any] = {name: end and list(end) for name, end in ends.items()}
+        return {"verdict": self.verdict.value, **found} | ({"reason": self.reason} if self.reason else {})
 
 
 @dataclass(frozen=True)
@@ -91,9 +77,7 @@ class _Direction:
         """Enclosure of delta at epsilon."""
         if not self.sampled and not self.mu_squared > 0:
             return finite_laws.delta(self.atoms, self.laplace, epsilon)
-        others: tuple[tuple[AtomLaw | LaplaceSum, int], ...] = self.atoms
-        if self.laplace.parts:
-            others = (*others, (self.laplace, 1))
+        others = (*self.atoms, *([(self.laplace, 1)] if self.laplace.parts else []))
         found = contour.delta(Question(self.sampled, self.mu_squared, epsilon, log_error, others, enough))
         return found + up_to(sum((times * law.dropped for law, times in self.atoms), arb(0)))
 
@@ -201,14 +185,13 @@ def _deltas(
 
 def _compared(balls: list[arb], reasons: list[str], delta: float, *, upper_end: bool) -> _End:
     """The verdict on one end: delta in every direction at the upper one, in one direction at the lower one."""
-    below, above = (not reasons and all(ball <= delta for ball in balls)), any(ball >= delta for ball in balls)
     lows = [max(math.nextafter(float(ball.lower()), -math.inf), 0.0) for ball in balls]
     highs = [1.0 for _ in reasons] + [min(math.nextafter(float(ball.upper()), math.inf), 1.0) for ball in balls]
     enclosure = (max(lows, default=0.0), max(highs))
     if upper_end:
-        refuted, confirmed = any(ball > delta for ball in balls), below
+        refuted, confirmed = any(ball > delta for ball in balls), not reasons and all(ball <= delta for ball in balls)
     else:
-        refuted, confirmed = not reasons and all(ball < delta for ball in balls), above
+        refuted, confirmed = not reasons and all(ball < delta for ball in balls), any(ball >= delta for ball in balls)
     if refuted or confirmed:
         return _End(Verdict.REFUTED if refuted else Verdict.CONFIRMED, enclosure)
     if reasons:
@@ -219,39 +202,35 @@ def _compared(balls: list[arb], reasons: list[str], delta: float, *, upper_end: 
 def _directions(mechanism: Mechanism, relation: Relation, group: int) -> list[_Direction]:
     """The pairs that the theorems name, in the notation of the judge, for every choice among disjoint parts."""
     found = []
-    for option in alternatives(Compose.of((mechanism, 1))):
+    for option in mechanisms.alternatives(mechanisms.Compose.of((mechanism, 1))):
         parts = list(option.accountable().parts())
-        sampled = any(isinstance(part, Poisson) and part.sample_rate < 1 for part, _ in parts)
+        sampled = any(isinstance(part, mechanisms.Poisson) and part.sample_rate < 1 for part, _ in parts)
         names: tuple[Change, ...] = ("removed", "added") if sampled else ("removed",)
-        for name in ("replaced",) if relation is Relation.REPLACE_ONE else names:
-            found.append(_direction(parts, relation, group, name))
+        names = ("replaced",) if relation is Relation.REPLACE_ONE else names
+        found += [_direction(parts, relation, group, name) for name in names]
     return found
 
 
 def _direction(parts: list[tuple[Mechanism, int]], relation: Relation, group: int, name: Change) -> _Direction:
     mu_squared, sampled, atoms, laplace = arb(0), [], [], []
     for part, times in parts:
-        base, rate = (part.base, part.sample_rate) if isinstance(part, Poisson) else (part, 1.0)
+        base, rate = (part.base, part.sample_rate) if isinstance(part, mechanisms.Poisson) else (part, 1.0)
         shift = int(relation.sensitivity) * group
-        if rate < 1 and name == "replaced" and not (isinstance(base, Gaussian) and group == 1):
+        if rate < 1 and name == "replaced" and not (isinstance(base, mechanisms.Gaussian) and group == 1):
             raise NotDecided(f"no rule for {part} under {relation.value} in groups of {group}")
-        if isinstance(base, Gaussian) and base.noise_multiplier > 0 and group <= _LARGEST_GROUP:
+        if isinstance(base, mechanisms.Gaussian) and base.noise_multiplier > 0 and group <= _LARGEST_GROUP:
             if rate == 1:
                 mu_squared += times * (arb(shift) / arb(base.noise_multiplier)) ** 2
             else:
                 sampled.append((SampledGaussian(base.noise_multiplier, rate, group, name), times))
-        elif isinstance(base, Laplace) and rate == 1:
+        elif isinstance(base, mechanisms.Laplace) and rate == 1:
             laplace.append((shift * arb(base.sensitivity) / arb(base.scale), times))
-        elif isinstance(base, RandomizedResponse) and group == 1:
-            atoms.append((_sampled(AtomLaw.response(base.epsilon), rate, name), times))
-        elif isinstance(base, DiscreteGaussian) and (rate == 1 or group == 1):
+        elif isinstance(base, mechanisms.RandomizedResponse) and group == 1:
+            atoms.append((AtomLaw.response(base.epsilon).sampled(rate, added=name == "added"), times))
+        elif isinstance(base, mechanisms.DiscreteGaussian) and (rate == 1 or group == 1):
             scale = arb(base.noise_multiplier) * base.sensitivity
             law = AtomLaw.discrete_gaussian(scale, shift * base.sensitivity)
-            atoms.append((_sampled(law, rate, name), times))
+            atoms.append((law.sampled(rate, added=name == "added"), times))
         else:
             raise NotDecided(f"no rule for {part} in groups of {group}")
     return _Direction(tuple(sampled), mu_squared, tuple(atoms), LaplaceSum(tuple(laplace)))
-
-
-def _sampled(law: AtomLaw, rate: float, name: Change) -> AtomLaw:
-    return law if rate == 1 else law.sampled(rate, added=name == "added")

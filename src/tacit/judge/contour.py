@@ -6,8 +6,6 @@ negligible. Where they fall too slowly, the part of every step with usual noise 
 known up to a Chernoff bound. Derivation: THEORY.md.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -52,17 +50,15 @@ class Question:
     def log_size(self, tilt: float) -> float:
         """Estimate of log M(tilt) e^{-tilt epsilon}."""
         closed = float(self.mu_squared) * tilt * (tilt + 1) / 2 - tilt * self.epsilon
-        closed += sum(times * law.log_moment(tilt) for law, times in self.others)
+        closed += sum(times * float(law.moment(acb(tilt)).real.log()) for law, times in self.others)
         return closed + sum(times * law.log_moment(tilt) for law, times in self.steps)
 
     def log_rare_size(self, tilt: float, rare: Sequence[Cut]) -> float:
         """The same of M without the product of the usual parts."""
         whole = [law.log_moment(tilt) for law, _ in self.steps]
         parts = [law.log_moment(tilt, cut) for (law, _), cut in zip(self.steps, rare, strict=True)]
-        lost = sum(
-            times * math.log1p(-min(math.exp(b - m), 1 - 1e-15))
-            for (_, times), m, b in zip(self.steps, whole, parts, strict=True)
-        )
+        shares = [min(math.exp(b - m), 1 - 1e-15) for m, b in zip(whole, parts, strict=True)]
+        lost = sum(times * math.log1p(-share) for (_, times), share in zip(self.steps, shares, strict=True))
         return self.log_size(tilt) + math.log(-math.expm1(lost))
 
     def size(self, tilt: float) -> arb:
@@ -129,7 +125,11 @@ def delta(question: Question) -> arb:
         ctx.prec = 96 + int(1.7 * max(*needs, -plan.usual.log_accuracy()))
         return _integral(question, plan) + plan.usual.delta(question.epsilon, question.log_error - _MARGIN, plan.tilt)
     ctx.prec = 96 + int(1.7 * max(needs))
-    return _integral(question, plan) + (_at_the_poles(question) if plan.tilt < 0 else 0)
+    if plan.tilt > 0:
+        return _integral(question, plan)
+    # A line left of both poles leaves out M(0) - e^epsilon M(-1); sampled steps have moment 1 there.
+    poles = question.closed(acb(0)).real - arb(question.epsilon).exp() * question.closed(acb(-1)).real
+    return _integral(question, plan) + poles
 
 
 def _by_single_steps(question: Question) -> arb | None:
@@ -146,11 +146,6 @@ def _by_single_steps(question: Question) -> arb | None:
         return found
     most = found.abs_upper()
     return up_to(most) if question.epsilon == 0 and most < question.enough else None
-
-
-def _at_the_poles(question: Question) -> arb:
-    """M(0) - e^epsilon M(-1), what a line left of both poles leaves out; sampled steps have moment 1 there."""
-    return question.closed(acb(0)).real - arb(question.epsilon).exp() * question.closed(acb(-1)).real
 
 
 def _ends_below(question: Question) -> bool:
@@ -208,9 +203,7 @@ def _tail(question: Question, plan: Plan) -> arb:
     if not counts:
         return size.upper()
     rares = [line.beyond(at) for line in plan.rare] or [arb(0)] * len(counts)
-    bounds = [
-        arb.min(line.beyond(at) + rare, line.moment.upper()) for line, rare in zip(plan.whole, rares, strict=True)
-    ]
+    bounds = [arb.min(line.beyond(at) + b, line.moment.upper()) for line, b in zip(plan.whole, rares, strict=True)]
     size *= _product(bounds, counts)
     if plan.rare:
         # |prod a^T - prod b^T| <= sum T |a - b| / m times prod m^T, where m is a bound on |a| and |b|.

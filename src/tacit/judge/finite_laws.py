@@ -61,7 +61,9 @@ class AtomLaw:
         return cls(tuple(atoms), lattice=True, dropped=(rest / total).upper())
 
     def sampled(self, rate: float, *, added: bool) -> AtomLaw:
-        """The law on a Poisson sample: loss +-log(1 - q + q e^l), where Q has mass e^{-l} P."""
+        """The law on a Poisson sample: loss +-log(1 - q + q e^l), where Q has mass e^{-l} P; the same at rate 1."""
+        if rate == 1:
+            return self
         q, found, dropped = arb(rate), [], self.dropped
         for loss, mass in self.atoms:
             log_w = (1 - q + q * loss.exp()).log()
@@ -76,10 +78,6 @@ class AtomLaw:
     def moment(self, s: acb) -> acb:
         """E[e^{s L}] of the atoms."""
         return sum(((loss * s).exp() * mass for loss, mass in self.atoms), acb(0))
-
-    def log_moment(self, tilt: float) -> float:
-        """Estimate of its log at a real tilt."""
-        return float(self.moment(acb(tilt)).real.log())
 
     def composed(self, times: int) -> Atoms:
         """Atoms of `times` steps together."""
@@ -129,10 +127,6 @@ class LaplaceSum:
             one = (1 + s) * (s * size).exp() + s * (-(1 + s) * size).exp()
             total *= (one / (1 + 2 * s)) ** times
         return total
-
-    def log_moment(self, tilt: float) -> float:
-        """Estimate of its log at a real tilt."""
-        return float(self.moment(acb(tilt)).real.log())
 
     @cached_property
     def terms(self) -> list[tuple[int, arb, arb]]:

@@ -6,8 +6,6 @@ replaced. The line is moved to Im x = a, where |e^{iyL}| = e^{-y arg} <= 1: the 
 and the same sum of moduli bounds the moment for every larger y. Derivation: THEORY.md.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache

@@ -102,15 +102,13 @@ class UsualPart:
         inside, outside = (p * epsilon if added else -(p - 1) * epsilon).exp(), arb(0)
         for (law, times), cut in self._each():
             place = arb(self._place(cut))
-            nothing, once, twice = (
-                Line(law, law.tilt(power), accuracy, cut).moment for power in (0.0, _ROOT, 2 * _ROOT)
-            )
+            lines = (Line(law, law.tilt(power), accuracy, cut) for power in (0.0, _ROOT, 2 * _ROOT))
+            nothing, once, twice = (line.moment for line in lines)
             reach = p * ((law.ball_log_w(place) * r).exp() - 1) / r
             # At least 1/2: then the bound is positive above x_1, too.
             growth = arb.max((reach.exp() - 1 - reach) / reach**2, arb(1) / 2)
-            inside *= (
-                nothing + p * (once - nothing) / r + p**2 * growth * (twice - 2 * once + nothing) / r**2
-            ) ** times
+            first, second = (once - nothing) / r, (twice - 2 * once + nothing) / r**2
+            inside *= (nothing + p * first + p**2 * growth * second) ** times
             k, q = law.size, arb(law.rate)
             for j in range(k + 1):
                 shifted = math.comb(k, j) * q**j * (1 - q) ** (k - j) * upper_tail((place - j) / law.sigma)
@@ -155,9 +153,7 @@ def _best(steps: Counted, share: float, epsilon: float, width: float) -> tuple[f
 def _means(law: SampledGaussian, cut: Cut) -> tuple[float, float, float]:
     """Estimates of E[chi] - 1, from the other side, as what matters is small, E[chi v] and E[chi v^2]."""
     x, tilt = law.places(law.tilt(0.0)), law.tilt(0.0)
-    usual, rare = (
-        np.exp(law.log_density(x, tilt, each)) * (x[1] - x[0])
-        for each in (cut, Cut(cut.place, cut.width, rare=True))
-    )  # fmt: skip
+    both = (cut, Cut(cut.place, cut.width, rare=True))
+    usual, rare = (np.exp(law.log_density(x, tilt, each)) * (x[1] - x[0]) for each in both)
     v = _v(law, x)
     return -float(rare.sum()), float((usual * v).sum()), float((usual * v * v).sum())
