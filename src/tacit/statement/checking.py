@@ -3,8 +3,6 @@
 `statement_page`: a statement and the verdicts on it as one page that loads nothing and runs nothing.
 """
 
-from __future__ import annotations
-
 import base64
 import enum
 import hashlib
@@ -105,9 +103,8 @@ def check_statement(
         says = f"This version reads {document.SCHEMA!r}; the statement is of another schema."
         return payload, [*findings, Finding("schema", Verdict.NOT_CHECKABLE, says)]
     for place in faults(payload, schema_of("tacit.statement", "statement.schema.json")):
-        raise InvalidInput(
-            f"statement must be as its schema says; {place[:80]} is not. Ask its author for the original."
-        )
+        rule = f"as its schema says; {place[:80]} is not. Ask its author for the original."
+        raise InvalidInput(f"statement must be {rule}")
     findings += [*_contents(payload, slow), *_evidence(payload), *_digests(payload, model), _sequence(envelope)]
     return payload, findings
 
@@ -139,12 +136,10 @@ def _within(seconds: float) -> Iterator[None]:
 
 
 def _signature(envelope: document.Envelope) -> Finding:
-    if not envelope.is_signed:
-        return _judged("signature", False, "The signature is not that of the key that the statement names.")
-    if not envelope.is_canonical:
-        return _judged("signature", False, "The payload is not in canonical JSON.")
     says = f"Signed by key {envelope.fingerprint[:16]}. A signature says who said this, not that the code ran."
-    return _judged("signature", True, says)
+    wrong = "" if envelope.is_canonical else "The payload is not in canonical JSON."
+    wrong = wrong if envelope.is_signed else "The signature is not that of the key that the statement names."
+    return _judged("signature", not wrong, says, wrong)
 
 
 def _judged(field: str, holds: bool, says: str, otherwise: str = "") -> Finding:
@@ -163,16 +158,10 @@ def _author(envelope: document.Envelope, wanted: str) -> Finding:
         return _judged("author", same, says, "The author's key is another than asked for.")
     if trusted is not None:
         return Finding("author", Verdict.VALID, f"The key is trusted as that of {trusted.name}.")
-    if _is_own(envelope.key):
-        return Finding("author", Verdict.VALID, "The key is this user's own.")
+    with suppress(InvalidInput):  # This user has no key.
+        if author_key().public == envelope.key:
+            return Finding("author", Verdict.VALID, "The key is this user's own.")
     return Finding("author", Verdict.NOT_CHECKABLE, "Nobody whom this user trusts has this key: the author is unknown.")
-
-
-def _is_own(key: bytes) -> bool:
-    try:
-        return author_key().public == key
-    except InvalidInput:
-        return False
 
 
 def _contents(payload: dict[str, Any], slow: bool) -> Iterator[Finding]:
@@ -213,9 +202,8 @@ def _numbers(stated: dict[str, Any], ledger: Ledger, slow: bool) -> Iterator[Fin
     for name in ("relation", "unit", "scope", "standing", "accountant"):
         yield _judged(f"guarantee.{name}", own[name] == stated[name], f"Recomputed: {own[name]}.")
     for number, (row, mine) in enumerate(zip(stated["at"], own["at"], strict=True)):
-        place = f"guarantee.at[{number}]"
-        yield _bound(f"{place}.epsilon", row["epsilon"], mine["epsilon"], upper=True)
-        yield _bound(f"{place}.epsilon_lower", row["epsilon_lower"], mine["epsilon_lower"], upper=False)
+        for name in ("epsilon", "epsilon_lower"):
+            yield _bound(f"guarantee.at[{number}].{name}", row[name], mine[name], upper=name == "epsilon")
     for number, (row, mine) in enumerate(zip(stated["tradeoff"], own["tradeoff"], strict=True)):
         if row["epsilon"] != mine["epsilon"]:
             place, says = f"guarantee.tradeoff[{number}].epsilon", f"Stated: {row['epsilon']:.9g}; "
@@ -263,19 +251,17 @@ def _digests(payload: dict[str, Any], model: Path | None) -> Iterator[Finding]:
         same = _digest_of(model) == stated["model"]
         yield _judged("digests.model", same, "The file is the model of the statement.", "The file is another model.")
     software = payload["software"]
+    says = f"It was written by version {software['tacit']}; this is {tacit.__version__}."
     if software["tacit"] == tacit.__version__:
-        same = software["package"] == document.package_digest()
-        says = (
-            "It is that of the package here." if same else "The package that wrote it has other code than the one here."
-        )
-    else:
-        says = f"It was written by version {software['tacit']}; this is {tacit.__version__}."
+        says = "It is that of the package here."
+        if software["package"] != document.package_digest():
+            says = "The package that wrote it has other code than the one here."
     yield Finding("software", Verdict.VALID, says)
 
 
 def _sequence(envelope: document.Envelope) -> Finding:
     """Whether its author made a newer statement about its subject, of those that were seen here."""
-    subject, field = envelope.payload["subject"], "subject.sequence"
+    subject = envelope.payload["subject"]
     number, newest = subject["sequence"], SeenStatements().newest(envelope.fingerprint, str(subject["id"]))
     if newest is None or newest["digest"] == document.payload_digest(envelope.payload):
         says = f"Number {number} about this subject; no newer one was seen here."
@@ -286,7 +272,7 @@ def _sequence(envelope: document.Envelope) -> Finding:
         says = f"Superseded: its author's {later}, was seen here."
     else:
         says = f"Number {number} about this subject; the newest one seen here had number {newest['sequence']}."
-    return Finding(field, Verdict.VALID, says)
+    return Finding("subject.sequence", Verdict.VALID, says)
 
 
 def note_seen(payload: dict[str, Any], findings: Sequence[Finding]) -> None:
@@ -322,12 +308,12 @@ def statement_page(payload: dict[str, Any], findings: Sequence[Finding]) -> str:
     """
     worst = max((finding.verdict for finding in findings), default=Verdict.VALID)
     subject, stated = payload["subject"], payload["guarantee"]
-    about = [*filed(subject), ("Statement", f"number {subject['sequence']}")]
+    color = {Verdict.VALID: "valid", Verdict.CONTRADICTED: "contradicted"}.get(worst, "not")
     parts = [
         f"<h1>Privacy statement: {escape(str(subject['dataset']))}</h1>",
-        f'<p class="{_class(worst)}">Checked here: {worst.words}.</p>',
+        f'<p class="{color}">Checked here: {worst.words}.</p>',
         *(f"<p>{escape(_promise(row, payload))}</p>" for row in stated["at"]),
-        _table("What it is about", about),
+        _table("What it is about", [*filed(subject), ("Statement", f"number {subject['sequence']}")]),
         _table("What is declared or assumed", _declared(payload["facts"])),
         _table("Attacks on the model", (_attack(row) for row in payload["evidence"]["audits"])),
         _table("Verdict on every field", ((f.field, f"{f.verdict.words}: {f.says}") for f in findings)),
@@ -363,7 +349,3 @@ def _attack(row: dict[str, Any]) -> tuple[str, str]:
 def _table(heading: str, rows: Iterable[tuple[object, object]]) -> str:
     cells = "".join(f"<tr><th>{escape(str(name))}</th><td>{escape(str(text))}</td></tr>" for name, text in rows)
     return f"<h2>{heading}</h2><table>{cells}</table>" if cells else ""
-
-
-def _class(verdict: Verdict) -> str:
-    return "valid" if verdict is Verdict.VALID else "contradicted" if verdict is Verdict.CONTRADICTED else "not"

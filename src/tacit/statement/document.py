@@ -7,8 +7,6 @@ Source: Dead Simple Signing Envelope 1.0; RFC 8032 for Ed25519.
 JSON of a statement: that of the gate, smaller, with texts in one Unicode form; and its canonical form (RFC 8785).
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib
@@ -72,17 +70,15 @@ def statement(
     """
     spec = mechanism_table(ledger)
     ledger = Ledger.from_spec(spec)
+    rows = [{name: row.get(name) for name in _AUDIT} for row in audits]
     table = {
         "schema": SCHEMA,
         "subject": asdict(subject),
         "mechanism": spec,
         "guarantee": guarantee(ledger, deltas),
         "facts": [{name: fact[name] for name in _FACT} for fact in spec["facts"]],
-        "evidence": {
-            "audits": [{name: row.get(name) for name in _AUDIT} for row in audits],
-            "checked": None if checked is None else dict(checked),
-        },
-        "software": software(),
+        "evidence": {"audits": rows, "checked": None if checked is None else dict(checked)},
+        "software": {"tacit": tacit.__version__, "package": package_digest()} | versions_of("numpy", "scipy", "torch"),
         "digests": {"ledger": spec.get("hash"), "model": model or None},
     }
     return plain_values(table)
@@ -136,11 +132,6 @@ def close(first: float, second: float) -> bool:
     return math.isclose(first, second, rel_tol=TOLERANCE)
 
 
-def software() -> dict[str, str]:
-    """Versions of what computed, and the digest of this package's source."""
-    return {"tacit": tacit.__version__, "package": package_digest()} | versions_of("numpy", "scipy", "torch")
-
-
 def package_digest() -> str:
     """SHA-256 over the source files and tables of this package in order of their names."""
     root = Path(tacit.__file__).parent
@@ -181,12 +172,8 @@ def sealed(payload: dict[str, Any], key: AuthorKey, kind: str = STATEMENT) -> by
         True
     """
     body = canonical(payload | {"author": {"key": _text(key.public)}})
-    signature = key.sign(_to_sign(kind, body))
-    table = {
-        "payloadType": kind,
-        "payload": _text(body),
-        "signatures": [{"keyid": fingerprint(key.public), "sig": _text(signature)}],
-    }
+    signature = {"keyid": fingerprint(key.public), "sig": _text(key.sign(_to_sign(kind, body)))}
+    table = {"payloadType": kind, "payload": _text(body), "signatures": [signature]}
     return json.dumps(table, indent=1).encode() + b"\n"
 
 

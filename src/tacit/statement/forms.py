@@ -6,8 +6,6 @@ Sources: Near, Darais, Lefkovitz & Howarth 2025, NIST SP 800-226; the registry t
 arXiv 2509.13509 propose, in the schema of opendp/deployments-registry-data (commit 3e9c812).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

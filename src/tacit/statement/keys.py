@@ -10,7 +10,6 @@ import re
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -18,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.locking import locked
+from tacit.locking import writing
 from tacit.serialization import json_table, json_text, write_secret, write_text
 from tacit.signing import configuration_folder
 
@@ -130,14 +129,10 @@ class TrustedKey:
 
 
 class TrustStore:
-    """The keys that this user trusts, in one file of the configuration folder.
+    """The keys that this user trusts, in one file of the configuration folder."""
 
-    Args:
-        path: of the file; this user's by default.
-    """
-
-    def __init__(self, path: Path | None = None):
-        self._path = path or configuration_folder() / _TRUSTED
+    def __init__(self) -> None:
+        self._path = configuration_folder() / _TRUSTED
 
     @property
     def keys(self) -> tuple[TrustedKey, ...]:
@@ -145,16 +140,13 @@ class TrustStore:
         if not self._path.exists():
             return ()
         rows = json_table("trusted keys", self._path).get("keys", [])
-        return tuple(
-            TrustedKey(**{name: str(row[name]) for name in ("name", "fingerprint", "revoked")}) for row in rows
-        )
+        return tuple(TrustedKey(*(str(row[name]) for name in ("name", "fingerprint", "revoked"))) for row in rows)
 
     def find(self, wanted: str) -> TrustedKey | None:
         """The key with this fingerprint, or the beginning of it of at least 16 digits, or this name."""
-        for key in self.keys:
-            if wanted == key.name or (len(wanted) >= 16 and key.fingerprint.startswith(wanted)):
-                return key
-        return None
+        long = len(wanted) >= 16
+        found = (key for key in self.keys if wanted == key.name or (long and key.fingerprint.startswith(wanted)))
+        return next(found, None)
 
     def fingerprint_of(self, wanted: str) -> str:
         """The fingerprint that is meant by a file with a public key, the name of a trusted key, or its beginning.
@@ -200,8 +192,7 @@ class TrustStore:
     def _alone(self) -> AbstractContextManager[object]:
         """While no other process changes the file."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return locked("trusted keys", self._path, 60.0)
+        return writing("trusted keys", self._path)
 
     def _write(self, keys: tuple[TrustedKey, ...]) -> None:
-        rows: list[dict[str, Any]] = [vars(key) for key in keys]
-        write_text(self._path, json_text({"keys": rows}))
+        write_text(self._path, json_text({"keys": [vars(key) for key in keys]}))

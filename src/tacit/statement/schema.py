@@ -3,8 +3,6 @@
 Source: JSON Schema, draft 2020-12.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from functools import cache

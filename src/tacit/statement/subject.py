@@ -3,19 +3,16 @@
 `SeenStatements`: the newest statement about each subject that this user wrote or checked.
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.locking import locked
+from tacit.locking import writing
 from tacit.serialization import json_table, json_text, write_text
 from tacit.signing import new_id
 from tacit.statement import keys
@@ -174,13 +171,10 @@ class SeenStatements:
     """The newest statement about each subject that this user wrote or checked, by author; one file.
 
     An author's statements are superseded by that author's own alone, so that nobody else can make them look old.
-
-    Args:
-        path: of the file; in this user's configuration folder by default.
     """
 
-    def __init__(self, path: Path | None = None):
-        self._path = path or keys.configuration_folder() / _SEEN
+    def __init__(self) -> None:
+        self._path = keys.configuration_folder() / _SEEN
 
     def newest(self, author: str, subject: str) -> dict[str, Any] | None:
         """The newest statement of an author, given by fingerprint, about the subject of an identity.
@@ -199,7 +193,7 @@ class SeenStatements:
         """
         number = check.count("sequence", subject["sequence"])
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with locked("seen statements", self._path, 60.0):
+        with writing("seen statements", self._path):
             rows, place = self._rows(), f"{author} {subject['id']}"
             if place not in rows or rows[place]["sequence"] < number:
                 row = {"sequence": number, "date": str(subject["date"]), "digest": digest}

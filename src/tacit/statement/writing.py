@@ -3,8 +3,6 @@
 `budget_statement`: that of the total over all runs on a data set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
