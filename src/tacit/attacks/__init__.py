@@ -16,24 +16,24 @@ from tacit.attacks.base import (
     roc,
 )
 from tacit.attacks.reference_attacks import (
-    ATTACKS,
     PRIVILEGED_ATTACKS,
     LikelihoodRatioOffline,
     LikelihoodRatioOnline,
     Recipe,
     References,
     RelativeMembership,
-    attack_named,
     half_splits,
 )
 from tacit.attacks.stacked_training import Stack, train_stacked
 from tacit.attacks.threshold_attacks import (
+    ATTACKS,
     Entropy,
     GradientNorm,
     LabelOnly,
     LossThreshold,
     ModifiedEntropy,
     QuantileRegression,
+    attack_named,
     record_losses,
 )
 

@@ -5,8 +5,6 @@ Success metrics of membership attacks, their bounds by a guarantee, and their ov
 FPR is the fraction of non-members flagged (type I error), TPR the fraction of members flagged (1 - type II error).
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ Batches of every model of a group of shadow models at each step.
 One training step of a group of stacked networks, by `torch.func`.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 import math
@@ -281,9 +279,8 @@ class Group:
         self._network, self._recipe = copy.deepcopy(network).train(), recipe
         self.dtype = DTYPES[recipe.precision]
         self._held_type = torch.float64 if self.dtype == torch.float64 else torch.float32
-        self._held = {
-            name: nn.Parameter(torch.stack([model[name] for model in first]).to(self._held_type)) for name in first[0]
-        }
+        stacked = {name: torch.stack([model[name] for model in first]) for name in first[0]}
+        self._held = {name: nn.Parameter(values.to(self._held_type)) for name, values in stacked.items()}
         self._clip = FlatClip(recipe.clip_norm) if recipe.clip_norm is not None else None
         self._optimizer = _optimizer(recipe, list(self._held.values()))
 
@@ -326,9 +323,8 @@ class Group:
         counted = torch.ones_like(labels, dtype=torch.float32) if kept is None else kept
         parts = (each.split(max(1, _BYTES_AT_ONCE // size), dim=1) for each in (inputs, labels, counted))
         for x, y, count in zip(*parts, strict=True):
-            gradients = {
-                name: value.to(self._held_type) for name, value in _over_models(per_sample, used, x, y).items()
-            }
+            found = _over_models(per_sample, used, x, y)
+            gradients = {name: value.to(self._held_type) for name, value in found.items()}
             squares = torch.stack([value.flatten(2).square().sum(2) for value in gradients.values()]).sum(0)
             factors = clip.factors(squares.sqrt(), rounding=torch.finfo(torch.float32).eps) * count
             for name, value in gradients.items():

@@ -6,15 +6,13 @@ RMIA, the robust membership inference attack (Zarifzadeh, Liu & Shokri 2024).
 
 Shadow models (Shokri, Stronati, Song & Shmatikov 2017): membership learned from the attacker's own models.
 
-Attacks by name: black-box attacks, and those that need more than query access.
+`PRIVILEGED_ATTACKS`: attacks by name that need more than query access.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -23,14 +21,7 @@ from scipy.special import log_ndtr
 from tacit import check
 from tacit.attacks import base
 from tacit.attacks.base import Examples, Model, label_probability, logit_confidence
-from tacit.attacks.threshold_attacks import (
-    Entropy,
-    GradientNorm,
-    LabelOnly,
-    LossThreshold,
-    ModifiedEntropy,
-    QuantileRegression,
-)
+from tacit.attacks.threshold_attacks import GradientNorm, QuantileRegression
 from tacit.clipping import FlatClip
 
 OPTIMIZERS = ("adam", "sgd")
@@ -96,10 +87,6 @@ class Recipe:
     def private(self) -> bool:
         """Whether gradients are clipped and noised."""
         return self.clip_norm is not None
-
-    def fitted(self, smallest: int) -> Recipe:
-        """The recipe with batches of at most `smallest` records, the smallest training set of a model."""
-        return replace(self, batch_size=min(self.batch_size, smallest))
 
     def steps(self, records: float) -> int:
         """Number of steps on `records` records."""
@@ -319,13 +306,11 @@ class RelativeMembership(base.Attack):
         included = self.references.included
         known = self.references.label_probabilities(examples)
         outside = _average(known, ~included)
-        guessed = self._offline(outside)
-        both = included.any(axis=0)
-        reference = np.where(both, (_average(known, included) + outside) / 2, guessed)
+        both = (_average(known, included) + outside) / 2
+        reference = np.where(included.any(axis=0), both, self._offline(outside))
         ratio = base.label_probability(model, examples) / np.maximum(reference, base.LEAST_PROBABILITY)
-        return np.searchsorted(np.sort(self._population_ratios(model)), ratio / self.gamma, side="right") / len(
-            self.population[1]
-        )
+        others = np.sort(self._population_ratios(model))
+        return np.searchsorted(others, ratio / self.gamma, side="right") / len(others)
 
     def threshold(self, member_scores: np.ndarray) -> float:
         """1/2: more than half of the population is exceeded."""
@@ -343,23 +328,8 @@ def _average(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return np.where(chosen, values, 0.0).sum(axis=0) / np.maximum(chosen.sum(axis=0), 1)
 
 
-ATTACKS: dict[str, type[base.Attack]] = {
-    kind.name: kind for kind in (LossThreshold, Entropy, ModifiedEntropy, LabelOnly)
-}
-"""Black-box attacks: they need the predictions of the model alone."""
-
 PRIVILEGED_ATTACKS: dict[str, type[base.Attack]] = {
     kind.name: kind
     for kind in (GradientNorm, QuantileRegression, LikelihoodRatioOffline, LikelihoodRatioOnline, RelativeMembership)
 }
 """Attacks beyond query access: they need weights, public records or shadow models."""
-
-
-def attack_named(name: str) -> base.Attack:
-    """The attack called `name` with its defaults; raises `InvalidInput` with the list and the nearest name.
-
-    Example:
-        >>> attack_named("entropy").name
-        'entropy'
-    """
-    return ATTACKS[check.choice("attack", name, ATTACKS)]()

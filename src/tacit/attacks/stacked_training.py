@@ -6,7 +6,7 @@ The weights of a group of models are stacked along a first axis, and `torch.func
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,17 +128,12 @@ def train_stacked(
     if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= check.count("classes", classes, minimum=2):
         raise check.fail("labels", f"integers in [0, {classes})", f"{labels.dtype} labels with others among them")
     group, sizes = check.count("group", group), included.sum(axis=1)
-    fitted = recipe.fitted(int(sizes.min()))
+    fitted = replace(recipe, batch_size=min(recipe.batch_size, int(sizes.min())))
     integers = network is not None and np.asarray(examples[0]).dtype.kind in "iu"
-    training = GroupTraining(
-        torch.from_numpy(_numbers(examples[0], integers=integers)),
-        torch.from_numpy(labels.astype(np.int64)),
-        fitted,
-        fitted.steps(float(sizes.mean())),
-        classes,
-        network,
-        stream if stream is not None else SecureStream(),
-    )
+    arrays = (_numbers(examples[0], integers=integers), labels.astype(np.int64))
+    inputs, targets = map(torch.from_numpy, arrays)
+    source, steps = stream if stream is not None else SecureStream(), fitted.steps(float(sizes.mean()))
+    training = GroupTraining(inputs, targets, fitted, steps, classes, network, source)
     done: list[dict[str, Tensor]] = []
     for start in range(0, len(included), group):
         rows = included[start : start + group]

@@ -7,9 +7,9 @@ Membership from predicted labels alone (Choquette-Choo, Tramer, Carlini & Papern
 Membership by quantile regression (Bertran, Tang, Kearns, Morgenstern, Roth & Wu 2023).
 
 Membership by the norm of the record's gradient, for an attacker who holds the weights (Nasr et al. 2019).
-"""
 
-from __future__ import annotations
+`ATTACKS`: black-box attacks by name.
+"""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -55,9 +55,8 @@ class LossThreshold(base.Attack):
     def from_losses(self, member_losses: np.ndarray, non_member_losses: np.ndarray) -> base.Scores:
         """Scores from the loss of each member, shape (n,), and each non-member, shape (m,)."""
         members = -base.vector("member losses", member_losses)
-        return base.Scores(
-            self.name, members, -base.vector("non-member losses", non_member_losses), self.threshold(members)
-        )
+        others = -base.vector("non-member losses", non_member_losses)
+        return base.Scores(self.name, members, others, self.threshold(members))
 
 
 def record_losses(model: base.Model, examples: base.Examples) -> np.ndarray:
@@ -187,9 +186,8 @@ class QuantileRegression(base.Attack):
         """Confidence minus the predicted quantile."""
         from sklearn.ensemble import HistGradientBoostingRegressor
 
-        regressor = HistGradientBoostingRegressor(
-            loss="quantile", quantile=1 - self.fpr, max_iter=_TREES, random_state=0
-        )
+        law = {"loss": "quantile", "quantile": 1 - self.fpr}
+        regressor = HistGradientBoostingRegressor(**law, max_iter=_TREES, random_state=0)
         regressor.fit(_features(self.public), base.logit_confidence(model, self.public))
         return base.logit_confidence(model, examples) - regressor.predict(_features(examples))
 
@@ -235,3 +233,19 @@ class GradientNorm(base.Attack):
         if len(norms) != len(examples[1]) or np.any(norms < 0):
             raise check.fail("gradient norms", "one number >= 0 for each example", f"shape {norms.shape}")
         return -norms
+
+
+ATTACKS: dict[str, type[base.Attack]] = {
+    kind.name: kind for kind in (LossThreshold, Entropy, ModifiedEntropy, LabelOnly)
+}
+"""Black-box attacks: they need the predictions of the model alone."""
+
+
+def attack_named(name: str) -> base.Attack:
+    """The attack called `name` with its defaults; raises `InvalidInput` with the list and the nearest name.
+
+    Example:
+        >>> attack_named("entropy").name
+        'entropy'
+    """
+    return ATTACKS[check.choice("attack", name, ATTACKS)]()
