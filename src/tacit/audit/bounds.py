@@ -15,8 +15,6 @@ Estimators: from an attack's scores to bounds on its error rates that hold with 
 threshold on the records that chose it is the commonest error; `band` allows every threshold, and pays for it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,7 +76,10 @@ def ranks(events: np.ndarray, trials: int, alpha: float) -> np.ndarray:
         >>> bool(ranks(0, 100, 0.05) < dkw(0, 100, 0.05))
         True
     """
-    grid = _rank_grid(trials)
+    # Each rank is about 1.2 times as far from the nearer end as the one before.
+    half = np.geomspace(1, (trials + 1) / 2, max(2, round(np.log(trials) / np.log(_RANK_RATIO))))
+    near = np.unique(np.floor(half)).astype(int)
+    grid = np.unique(np.concatenate([near, trials + 1 - near]))
     at_rank = np.append(clopper_pearson(grid - 1, trials, alpha / len(grid)), 1.0)
     return at_rank[np.searchsorted(grid, np.asarray(events), side="right")]
 
@@ -91,13 +92,6 @@ def band(events: np.ndarray, trials: int, alpha: float) -> np.ndarray:
         array([0.071, 0.636])
     """
     return np.minimum(dkw(events, trials, alpha / 2), ranks(events, trials, alpha / 2))
-
-
-def _rank_grid(trials: int) -> np.ndarray:
-    """Ranks from 1 to n, each about 1.2 times as far from the nearer end as the previous one."""
-    half = np.geomspace(1, (trials + 1) / 2, max(2, round(np.log(trials) / np.log(_RANK_RATIO))))
-    near = np.unique(np.floor(half)).astype(int)
-    return np.unique(np.concatenate([near, trials + 1 - near]))
 
 
 def detectable_mu(

@@ -136,14 +136,8 @@ class CanaryAudit:
 
     def report(self) -> Report:
         """For `tacit.reports.write_audit`: a page with both in one trade-off picture, and `audit.json`."""
-        return Report(
-            self.finding.delta,
-            results=[self.rates],
-            findings=[self.finding],
-            claim=self.claim,
-            differences=(_WHY,),
-            refuted_by=[self.finding.attack] if self.refuted else [],
-        )
+        found, by = self.finding, [self.finding.attack] if self.refuted else []
+        return Report(found.delta, [self.rates], [found], claim=self.claim, differences=(_WHY,), refuted_by=by)
 
     def plot(self, axes: Any = None) -> Any:
         """Draw the certified curve, the line of the measured epsilon and the canaries' own error rates.

@@ -4,8 +4,6 @@ Its power is that of simulated runs: canaries in a lane of their own are scored 
 wrong noise changes in a known way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -10,8 +10,6 @@ noise of standard deviation noise_multiplier * clip_norm on every coordinate, di
 around a step of Opacus, JAX Privacy or code of one's own is a dozen lines; docs/claims.md has some.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

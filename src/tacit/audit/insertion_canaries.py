@@ -7,8 +7,6 @@ found = canaries.audit(canaries.losses(model), ledger=ledger, delta=1e-5)
 Audits of scores that somebody else's attack gave to somebody else's model, against a claim.
 """
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -81,15 +79,8 @@ def audit_foreign_scores(
         by_guesses = coins and bool(audit_one_run_curve(scores, **strict).refuted)
         refuting = [scores.attack] if declared and (by_counts or by_guesses) else []
     why = "scores of a model that was trained elsewhere"
-    return Report(
-        delta,
-        (result,),
-        tuple(findings),
-        claim=claim,
-        differences=(why,),
-        refuted_by=tuple(refuting),
-        undeclared="" if declared else UNDECLARED,
-    )
+    about = {"claim": claim, "differences": (why,), "undeclared": "" if declared else UNDECLARED}
+    return Report(delta, (result,), tuple(findings), refuted_by=tuple(refuting), **about)
 
 
 ATTACK = "insertion_canaries"
@@ -259,14 +250,9 @@ class InsertionCanaries:
         found = audit_one_run(scores, confidence=confidence, claim=claim, **common)
         strict = audit_one_run_curve(scores, confidence=REFUTED_AT, claim=claim, **common)
         right = Scores(ATTACK, np.ones(int(self.included.sum())), np.zeros(int((~self.included).sum())), 0.0)
-        return CanaryAudit(
-            finding=found,
-            rates=audit_scores(scores, delta=delta, relation=ledger.relation, confidence=confidence, claim=claim),
-            claim=claim,
-            unit=ledger.unit,
-            refuted=bool(strict.refuted),
-            ceiling=audit_one_run(right, confidence=confidence, **common).epsilon_lower,
-        )
+        ceiling = audit_one_run(right, confidence=confidence, **common).epsilon_lower
+        rates = audit_scores(scores, delta=delta, relation=ledger.relation, confidence=confidence, claim=claim)
+        return CanaryAudit(found, rates, claim, ledger.unit, refuted=bool(strict.refuted), ceiling=ceiling)
 
     def _values(self, name: str, values: object) -> NDArray[np.float64]:
         array = vector(name, values)

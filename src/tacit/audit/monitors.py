@@ -7,8 +7,6 @@
 `GroupMonitor`: whether the batches of groups in turn are those of the sampling that is accounted for.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -244,17 +242,14 @@ class SamplerMonitor(Monitor):
 
 
 def _dispersion(values: NDArray[np.int64], trials: int, rate: float) -> float:
-    """p-value of sum (k - n q)^2 / (n q (1 - q)) over independent binomial values k."""
-    mean, variance = trials * rate, trials * rate * (1 - rate)
+    """p-value of x = sum (k - n q)^2 / (n q (1 - q)) over independent binomial values k.
+
+    Two-sided Chernoff bound min_s exp(m log E e^{s X} - s x) on the sum of m squared deviations X.
+    """
+    mean, variance, terms = trials * rate, trials * rate * (1 - rate), len(values)
     if variance == 0:
         return 1.0 if np.all(values == mean) else 0.0
     seen = float(np.sum((values - mean) ** 2) / variance)
-    return _chernoff(seen, len(values), trials, rate)
-
-
-def _chernoff(seen: float, terms: int, trials: int, rate: float) -> float:
-    """Two-sided Chernoff bound  min_s exp(n log E e^{s X} - s x)  on a sum of `terms` squared deviations."""
-    mean, variance = trials * rate, trials * rate * (1 - rate)
     reach = _REACH * math.sqrt(variance) + _REACH**2
     events = np.arange(max(0, math.floor(mean - reach)), min(trials, math.ceil(mean + reach)) + 1)
     ways = gammaln(trials + 1) - gammaln(events + 1) - gammaln(trials - events + 1)

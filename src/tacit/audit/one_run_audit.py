@@ -7,8 +7,6 @@ Refuting every curve of Gaussian DP that leaks less is sharper than any bound at
 reaches with few trials.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 
@@ -145,10 +143,8 @@ def audit_one_run(
     canaries = sum(scores.count)
 
     def refutes(epsilon: float, results: Counts = observed) -> bool:
-        return math.isfinite(epsilon) and any(
-            one_run_p_value(canaries=canaries, guesses=r, right=v, epsilon=epsilon, delta=delta) < level
-            for r, v in results
-        )
+        game = {"canaries": canaries, "epsilon": epsilon, "delta": delta}
+        return math.isfinite(epsilon) and any(one_run_p_value(guesses=r, right=v, **game) < level for r, v in results)
 
     claimed = 0.0 if claim is None else float(claim.epsilon(delta))
     stated = (scores.attack, "one_run", VALID_WHEN, confidence, delta)

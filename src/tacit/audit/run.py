@@ -5,8 +5,6 @@ The membership inference game: the caller runs the mechanism, the coins are draw
 Results of audits: `AuditResult` from error rates, `Finding` of a direct bound, `Report` of a whole run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -243,10 +241,8 @@ class Report:
     @property
     def refuted(self) -> bool:
         """Whether the claim is refuted at 99.9 %, or a sum, the noise or the sampler is not what the ledger says."""
-        attacks = self.refuted_by
-        if attacks is None:
-            attacks = [result.attack for result in self.results if self.refutes(result)]
-        return bool(attacks) or bool(self.refusals) or not all(self.monitors.values())
+        by_results = any(map(self.refutes, self.results)) if self.refuted_by is None else bool(self.refuted_by)
+        return by_results or bool(self.refusals) or not all(self.monitors.values())
 
     def verdict(self, found: AuditResult | Finding) -> str:
         """What a row of the report says about the claim; empty without one."""
@@ -323,9 +319,9 @@ def audit_scores(
     trials = Trials(check.choice("trials", trials, Trials))
     relation = Relation.parse(relation)
     confidence = check.confidence(confidence)
-    alpha = 1 - confidence
-    thresholds = method.thresholds(scores)
-    at_point = method.band(scores, np.array([scores.threshold]), alpha)
+    alpha, thresholds = 1 - confidence, method.thresholds(scores)
+    at = method.band(scores, np.array([scores.threshold]), alpha)
+    least, most = (float(1 - fnr[0] - fpr[0]) for fnr, fpr in ((at.fnr_high, at.fpr_high), (at.fnr_low, at.fpr_low)))
     members, non_members = scores.count
     detectable = detectable_mu(method.bound, members=members, non_members=non_members, alpha=alpha, claim=claim)
     fpr, tpr, _ = roc(scores)
@@ -336,10 +332,7 @@ def audit_scores(
         confidence=confidence,
         delta=delta,
         advantage=advantage(scores),
-        advantage_interval=(
-            float(1 - at_point.fnr_high[0] - at_point.fpr_high[0]),
-            float(1 - at_point.fnr_low[0] - at_point.fpr_low[0]),
-        ),
+        advantage_interval=(least, most),
         ppv=ppv(scores),
         tradeoff=measured_tradeoff(scores, method, relation=relation, confidence=confidence),
         fpr=fpr,
@@ -391,7 +384,7 @@ def one_run(
     """
     canaries = check.count("canaries", canaries, minimum=2)
     source = stream if stream is not None else SecureStream()
-    included = source.uniform(canaries) < 0.5
+    included = np.zeros(canaries, bool)
     while included.all() or not included.any():
         included = source.uniform(canaries) < 0.5
     scores = np.asarray(run(included), dtype=float)
