@@ -1,7 +1,5 @@
 """`check_accountant`: the suite of every accountant, whatever facet it reads."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

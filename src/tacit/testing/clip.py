@@ -1,7 +1,5 @@
 """`check_clip`: the suite of every way of clipping, whatever the gradients are."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -197,7 +197,5 @@ def _check_event(hits: int, others: int, draws: int, level: float, profile: Prof
     high = float(beta_law.ppf(1 - level, others + 1, draws - others)) if others < draws else 1.0
     for epsilon in _EPSILONS:
         reached, allowed = low - math.exp(epsilon) * high, profile(epsilon)
-        sentence = (
-            f"the event {event} must have delta({epsilon}) <= {allowed:.4g}; its draws show at least {reached:.4g}."
-        )
-        require(reached <= allowed + MASS_ROUNDING, sentence)
+        rule = f"the event {event} must have delta({epsilon}) <= {allowed:.4g}"
+        require(reached <= allowed + MASS_ROUNDING, f"{rule}; its draws show at least {reached:.4g}.")

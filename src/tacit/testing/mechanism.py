@@ -1,7 +1,5 @@
 """`check_mechanism`: the facets of a mechanism agree with each other, with its sampler and with its JSON form."""
 
-from __future__ import annotations
-
 import json
 import math
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """`check_sampler`: a sampling issues the batches that its mechanism accounts for, and no others."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
@@ -139,14 +137,12 @@ def _check_law(
     spread = rate * (1 - rate) - (joint - rate**2)
     hits = drawn.sum(axis=0)
     _require_chi_square(hits, batches * spread, "how often every unit is drawn", false_alarm)
-    twice = (drawn[0::2] & drawn[1::2]).sum(axis=0)
+    twice, rows = (drawn[0::2] & drawn[1::2]).sum(axis=0), len(drawn[1::2])
     both = joint**2 - rate**4
     spread_twice = rate**2 - rate**4 - both
-    _require_chi_square(
-        twice, len(drawn[1::2]) * spread_twice, "how often a unit is in two batches in a row", false_alarm
-    )
-    pairs, expected = float(twice.sum()), len(drawn[1::2]) * units * rate**2
-    deviation = math.sqrt(len(drawn[1::2]) * (units * spread_twice + units**2 * both))
+    _require_chi_square(twice, rows * spread_twice, "how often a unit is in two batches in a row", false_alarm)
+    pairs, expected = float(twice.sum()), rows * units * rate**2
+    deviation = math.sqrt(rows * (units * spread_twice + units**2 * both))
     allowed = float(chi2.isf(false_alarm / _LAWS, 1)) ** 0.5
     sentence = f"batches must be independent: {expected:.0f} units in two batches in a row expected; got {pairs:.0f}."
     require(abs(pairs - expected) <= allowed * deviation + 1e-9, sentence)
