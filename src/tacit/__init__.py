@@ -24,19 +24,8 @@ _HOMES = {
     "tacit.training": ("Records", "fit", "make_private", "private_step"),
 }
 _ROOMS = (
-    "accounting",
-    "attacks",
-    "audit",
-    "calibration",
-    "data",
-    "gradients",
-    "judge",
-    "lora",
-    "losses",
-    "mechanisms",
-    "opacus",
-    "reports",
-    "training",
+    *("accounting", "attacks", "audit", "calibration", "data", "gradients", "judge"),
+    *("lora", "losses", "mechanisms", "opacus", "reports", "training"),
 )
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 

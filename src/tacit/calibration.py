@@ -1,7 +1,5 @@
 """Calibration: the parameter value that just meets a target, for any accountant and any target."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -136,16 +134,12 @@ def largest_sample_rate(
         1.0
     """
     check_target(target)
-    unsampled = accounting.accountant(accountant)(build(1.0), relation=Relation.parse(relation))
+    measure, relation = accounting.accountant(accountant), Relation.parse(relation)
+    unsampled = measure(build(1.0), relation=relation)
     if target.met(unsampled):
         return Calibrated("sample_rate", 1.0, unsampled)
-    found = smallest(
-        "1 / sample_rate",
-        lambda inverse: build(min(1 / inverse, 1.0)),
-        target,
-        accountant=accountant,
-        relation=relation,
-    )
+    inverse = lambda value: build(min(1 / value, 1.0))  # noqa: E731
+    found = smallest("1 / sample_rate", inverse, target, accountant=measure, relation=relation)
     return Calibrated("sample_rate", 1 / found.value, found.guarantee)
 
 
@@ -211,9 +205,8 @@ def largest_steps(
     low, high = 1, 2
     while met(high):
         if high > limit:
-            raise check.fail(
-                "steps", f"limited by {target}", f"no limit up to {high:,}", "Any number of steps meets it."
-            )
+            got, hint = f"no limit up to {high:,}", "Any number of steps meets it."
+            raise check.fail("steps", f"limited by {target}", got, hint)
         low, high = high, 2 * high
     low = bisect_integers(met, low, high)
     return Calibrated("steps", float(low), measure(build(low), relation=relation))

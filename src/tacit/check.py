@@ -9,14 +9,13 @@ import numbers
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 from tacit.errors import InvalidInput, TacitError
 
 Kind = TypeVar("Kind")
-Parameters = ParamSpec("Parameters")
 _MOST_SHOWN = 40  # options that a message lists
 _SHOWN: ContextVar[bool] = ContextVar("show values", default=False)
 SHOW_VALUES = "TACIT_SHOW_VALUES"
@@ -55,18 +54,12 @@ _HIDDEN = {
 }
 
 
-@contextmanager
-def speaking_to(caller: str) -> Iterator[None]:
+def speaking_to(caller: str) -> AbstractContextManager[None]:
     """Context in which messages speak to the "terminal" or the "browser", and not to somebody who writes Python."""
-    before = _SPOKEN_TO.set(caller)
-    try:
-        yield
-    finally:
-        _SPOKEN_TO.reset(before)
+    return _within(_SPOKEN_TO, caller)
 
 
-@contextmanager
-def show_values(shown: bool = True) -> Iterator[None]:
+def show_values(shown: bool = True) -> AbstractContextManager[None]:
     """Context in which messages quote values of the data, for somebody who may see them.
 
     Example:
@@ -74,11 +67,16 @@ def show_values(shown: bool = True) -> Iterator[None]:
         ...     private_values(["John Smith"])
         ['John Smith']
     """
-    before = _SHOWN.set(shown)
+    return _within(_SHOWN, shown)
+
+
+@contextmanager
+def _within(variable: ContextVar[Kind], value: Kind) -> Iterator[None]:
+    before = variable.set(value)
     try:
         yield
     finally:
-        _SHOWN.reset(before)
+        variable.reset(before)
 
 
 def values_shown() -> bool:
@@ -164,14 +162,13 @@ def real(
     Raises:
         InvalidInput: the value breaks the rule.
     """
-    rule = _interval(low, high, open_low, open_high)
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise fail(name, rule, value, hint)
     number = _float(value)
     below = number <= low if open_low else number < low
     above = number >= high if open_high else number > high
     if not math.isfinite(number) or below or above:
-        raise fail(name, rule, value, hint)
+        left = "(" if open_low or math.isinf(low) else "["
+        right = ")" if open_high or math.isinf(high) else "]"
+        raise fail(name, f"in {left}{low:g}, {high:g}{right}", value, hint)
     return number
 
 
@@ -244,14 +241,11 @@ def count(name: str, value: object, *, minimum: int = 1, maximum: float = 1e18, 
     Raises:
         InvalidInput: the value breaks the rule.
     """
-    rule = f"an integer >= {minimum}"
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise fail(name, rule, value, hint)
     number = _float(value)
     if number > maximum:
         raise fail(name, f"an integer in [{minimum}, {maximum:g}]", value, hint)
     if not number.is_integer() or number < minimum:
-        raise fail(name, rule, value, hint)
+        raise fail(name, f"an integer >= {minimum}", value, hint)
     return int(number)
 
 
@@ -333,15 +327,11 @@ def keys(name: str, given: Iterable[str], options: Iterable[str]) -> None:
             choice(f"key of {name}", key, known)
 
 
-def _float(value: numbers.Real) -> float:
-    """`value` as a float, infinite where it is beyond all of them."""
+def _float(value: object) -> float:
+    """`value` as a float: infinite where it is beyond all of them, NaN where it is no number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return math.nan
     try:
         return float(value)
     except OverflowError:
         return math.inf
-
-
-def _interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
-    left = "(" if open_low or math.isinf(low) else "["
-    right = ")" if open_high or math.isinf(high) else "]"
-    return f"in {left}{low:g}, {high:g}{right}"

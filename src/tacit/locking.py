@@ -1,7 +1,5 @@
 """Advisory locks: one process at a time works on a run, writes a checkpoint or does a task of a store."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path

@@ -4,8 +4,6 @@ Private training touches the adapters alone, so clipping and noise act in few di
 per-sample gradient.
 """
 
-from __future__ import annotations
-
 import copy
 import fnmatch
 import math
@@ -73,22 +71,19 @@ def add_lora(
         >>> [name for name, p in model.named_parameters() if p.requires_grad]
         ['0.down', '0.up', '2.weight', '2.bias']
     """
-    chosen = {
-        path: layer
-        for path, layer in model.named_modules()
-        if path and type(layer) is nn.Linear and _matches(path, patterns) and not _matches(path, keep)
-    }
+    linear = {path: layer for path, layer in model.named_modules() if type(layer) is nn.Linear}
+    wanted = [path for path in linear if path and _matches(path, patterns) and not _matches(path, keep)]
     paths = [path for path, _ in model.named_modules() if path]
     for pattern in (*patterns, *keep):
-        if not any(_matches(path, (pattern,)) for path in (chosen if pattern in patterns else paths)):
-            linear = [path for path, layer in model.named_modules() if type(layer) is nn.Linear]
-            raise check.fail("patterns", "paths of linear layers below the model", pattern, f"There are {linear}.")
+        if not any(_matches(path, (pattern,)) for path in (wanted if pattern in patterns else paths)):
+            hint = f"There are {list(linear)}."
+            raise check.fail("patterns", "paths of linear layers below the model", pattern, hint)
     model.requires_grad_(False)
     for path in paths:
         if _matches(path, keep):
             model.get_submodule(path).requires_grad_(True)
-    for path, layer in chosen.items():
-        model.set_submodule(path, LoraLinear(layer, rank=rank, alpha=alpha))
+    for path in wanted:
+        model.set_submodule(path, LoraLinear(linear[path], rank=rank, alpha=alpha))
     return model
 
 

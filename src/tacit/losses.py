@@ -4,8 +4,6 @@ A mean over the tokens of a batch divides by what all records count, so that no 
 record has a loss of its own: the sum over its labelled tokens divided by a public length, or their mean.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -133,9 +131,8 @@ def sequence_classification(logits: Tensor, labels: Tensor, *, ignore: int = IGN
         raise check.fail("logits", "of shape (batch, classes)", tuple(logits.shape[1:]), "Use token_classification.")
     if not labels.is_floating_point():
         if labels.shape != logits.shape[:1]:
-            raise check.fail(
-                "labels", "one class for each record", tuple(labels.shape[1:]), "Use masked_lm for tokens."
-            )
+            shape = tuple(labels.shape[1:])
+            raise check.fail("labels", "one class for each record", shape, "Use masked_lm for tokens.")
         return F.cross_entropy(logits, labels, ignore_index=ignore, reduction="none")
     if labels.shape == logits.shape and logits.shape[1] > 1:
         return F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(1)

@@ -4,8 +4,6 @@ Fully connected networks, and three of Bu et al. 2020: the convolutional network
 filter for MovieLens, and the text classifier for IMDb. `module_at` finds a module of the user's own by its name.
 """
 
-from __future__ import annotations
-
 import copy
 import importlib
 import importlib.util
@@ -262,12 +260,7 @@ class MeanOfWords(nn.Module):
         super().__init__()
         self.count_padding = count_padding
         self.words = embedding(check.count("words", words, minimum=2), check.count("width", width))
-        body = (
-            nn.Linear(width, check.count("hidden", hidden)),
-            nn.ReLU(),
-            nn.Linear(hidden, check.count("classes", classes)),
-        )
-        self.body = glorot(nn.Sequential(*body))
+        self.body = mlp(width, classes, hidden=(hidden,))
 
     def forward(self, numbers: Tensor) -> Tensor:
         """Logits, (batch, classes)."""

@@ -12,6 +12,7 @@ import secrets
 import sys
 import tomllib
 from collections.abc import Mapping
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -169,10 +170,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
     try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_new(temporary, content, mode=0o666)
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except BaseException:
@@ -188,16 +186,21 @@ def write_secret(path: Path, content: bytes) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_new(part, content, mode=0o600)
         os.link(part, path)
     except FileExistsError:
         return False
     finally:
         part.unlink(missing_ok=True)
     return True
+
+
+def _write_new(path: Path, content: bytes, *, mode: int) -> None:
+    """Write a file that is not there yet, down to the disk, with a mode that the umask of the process narrows."""
+    with open(path, "xb", opener=partial(os.open, mode=mode)) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def remove_parts(folder: str | Path) -> None:

@@ -9,8 +9,6 @@ Signatures: HMAC-SHA256 of a file's content, with its identity and a count that 
 Sealed files: encrypted and authenticated under this user's key, for what must not be read before a run is over.
 """
 
-from __future__ import annotations
-
 import enum
 import hashlib
 import hmac
