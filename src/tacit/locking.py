@@ -1,7 +1,7 @@
 """Advisory locks: one process at a time works on a run, writes a checkpoint or does a task of a store."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -98,8 +98,7 @@ def locked(name: str, path: str | Path, patience: float = 0.0) -> Iterator[None]
         lock.give_back()
 
 
-@contextmanager
-def writing(name: str, path: str | Path) -> Iterator[None]:
+def writing(name: str, path: str | Path) -> AbstractContextManager[None]:
     """Context in which this process alone compares and replaces the file `path`; others wait for it.
 
     Raises `InvalidInput` where another process holds the file for a minute.
@@ -109,5 +108,4 @@ def writing(name: str, path: str | Path) -> Iterator[None]:
         >>> with tempfile.TemporaryDirectory() as folder, writing("checkpoint", f"{folder}/run.safetensors"):
         ...     pass
     """
-    with locked(name, path, _PATIENCE):
-        yield
+    return locked(name, path, _PATIENCE)

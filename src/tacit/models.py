@@ -143,21 +143,11 @@ def convnet(shape: tuple[int, int, int] = (1, 28, 28), classes: int = 10) -> nn.
     check.count("shape", min(height, width), minimum=14, hint="The two convolutions and pools need that much.")
     top, left = _same_padding(height), _same_padding(width)
     sides = [_features(size) for size in (height, width)]
-    return glorot(
-        nn.Sequential(
-            nn.ZeroPad2d((left // 2, left - left // 2, top // 2, top - top // 2)),
-            nn.Conv2d(channels, 16, 8, stride=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2, stride=1),
-            nn.Conv2d(16, 32, 4, stride=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2, stride=1),
-            nn.Flatten(),
-            nn.Linear(32 * sides[0] * sides[1], 32),
-            nn.ReLU(),
-            nn.Linear(32, check.count("classes", classes)),
-        )
-    )
+    padding = nn.ZeroPad2d((left // 2, left - left // 2, top // 2, top - top // 2))
+    first = (nn.Conv2d(channels, 16, 8, stride=2), nn.ReLU(), nn.MaxPool2d(2, stride=1))
+    second = (nn.Conv2d(16, 32, 4, stride=2), nn.ReLU(), nn.MaxPool2d(2, stride=1))
+    head = (nn.Linear(32 * sides[0] * sides[1], 32), nn.ReLU(), nn.Linear(32, check.count("classes", classes)))
+    return glorot(nn.Sequential(padding, *first, *second, nn.Flatten(), *head))
 
 
 def _same_padding(size: int) -> int:

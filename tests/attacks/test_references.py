@@ -81,7 +81,7 @@ def test_the_likelihood_ratio_corrects_for_hard_records(kind, references, target
 
 def test_the_online_score_is_the_log_ratio_of_two_normals(references, target):
     scores = LikelihoodRatioOnline(references).score(target, EXAMPLES)
-    known, answer = references.confidences(EXAMPLES), logit_confidence(target, EXAMPLES)
+    known, answer = references.answers(EXAMPLES, logit_confidence), logit_confidence(target, EXAMPLES)
     inside = references.included
     means = [np.where(side, known, 0).sum(0) / side.sum(0) for side in (inside, ~inside)]
     spreads = [

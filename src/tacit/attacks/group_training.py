@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from threading import Event
 
 import numpy as np
@@ -134,11 +133,8 @@ class GroupTraining:
         with torch.random.fork_rng(devices=[]):
             if self.network is not None:
                 return self.network(0)
-            return nn.Sequential(nn.Flatten(), mlp(self._widths[0], self.classes, hidden=self.recipe.hidden))
-
-    @property
-    def _widths(self) -> list[int]:
-        return [math.prod(self.inputs.shape[1:]), *self.recipe.hidden, self.classes]
+            values = math.prod(self.inputs.shape[1:])
+            return nn.Sequential(nn.Flatten(), mlp(values, self.classes, hidden=self.recipe.hidden))
 
     @cached_property
     def _stackable(self) -> bool:
@@ -202,8 +198,8 @@ class GroupTraining:
         if self.network is not None:
             return self.network(int(draw.integers(2**31))).state_dict()
         state = {name: torch.zeros_like(value) for name, value in self.template.state_dict().items()}
-        weights = [value for name, value in state.items() if name.endswith("weight")]
-        for weight, pair in zip(weights, pairwise(self._widths), strict=True):
+        for weight in (value for name, value in state.items() if name.endswith("weight")):
+            pair = weight.shape[::-1]
             matrix = draw.uniform(-1, 1, pair).astype(np.float32) * np.float32(np.sqrt(6 / sum(pair)))
             weight.copy_(torch.from_numpy(matrix).T)
         return state

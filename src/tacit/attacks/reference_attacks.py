@@ -20,7 +20,7 @@ from scipy.special import log_ndtr
 
 from tacit import check
 from tacit.attacks import base
-from tacit.attacks.base import Examples, Model, label_probability, logit_confidence
+from tacit.attacks.base import Examples, Model
 from tacit.attacks.threshold_attacks import GradientNorm, QuantileRegression
 from tacit.clipping import FlatClip
 
@@ -121,7 +121,7 @@ class References:
 
     Example:
         >>> references = References([lambda inputs: inputs], np.array([[True]]))
-        >>> references.label_probabilities((np.array([[0.25, 0.75]]), np.array([1])))
+        >>> references.answers((np.array([[0.25, 0.75]]), np.array([1])), base.label_probability)
         array([[0.75]])
     """
 
@@ -134,15 +134,8 @@ class References:
             got = f"{included.dtype} of shape {included.shape} for {len(self.models)} models"
             raise check.fail("included", "boolean, one row for each of one or more models", got)
 
-    def confidences(self, examples: Examples) -> np.ndarray:
-        """The logit confidence of every model on every example, shape (K, n)."""
-        return self._ask(examples, logit_confidence)
-
-    def label_probabilities(self, examples: Examples) -> np.ndarray:
-        """The probability that every model gives to the label of every example, shape (K, n)."""
-        return self._ask(examples, label_probability)
-
-    def _ask(self, examples: Examples, question: Callable[[Model, Examples], np.ndarray]) -> np.ndarray:
+    def answers(self, examples: Examples, question: Callable[[Model, Examples], np.ndarray]) -> np.ndarray:
+        """What every model answers to `question`, such as `base.logit_confidence`, on every example, shape (K, n)."""
         if len(examples[1]) != self.included.shape[1]:
             known = self.included.shape[1]
             raise check.fail("examples", f"the {known} records that the reference models know", len(examples[1]))
@@ -198,7 +191,8 @@ class LikelihoodRatioOnline(base.Attack):
 
     def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
         """The log likelihood ratio of each example's confidence."""
-        known, answer = self.references.confidences(examples), base.logit_confidence(model, examples)
+        known = self.references.answers(examples, base.logit_confidence)
+        answer = base.logit_confidence(model, examples)
         included = self.references.included
         return _log_density(answer, *_moments(known, included)) - _log_density(answer, *_moments(known, ~included))
 
@@ -238,7 +232,8 @@ class LikelihoodRatioOffline(base.Attack):
 
     def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
         """Minus the log of the probability of so high a confidence without the record."""
-        known, answer = self.references.confidences(examples), base.logit_confidence(model, examples)
+        known = self.references.answers(examples, base.logit_confidence)
+        answer = base.logit_confidence(model, examples)
         mean, spread = _moments(known, ~self.references.included)
         standard = (answer - mean) / spread
         return -log_ndtr(-standard)
@@ -304,7 +299,7 @@ class RelativeMembership(base.Attack):
     def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
         """The fraction of the population whose ratio the record's exceeds."""
         included = self.references.included
-        known = self.references.label_probabilities(examples)
+        known = self.references.answers(examples, base.label_probability)
         outside = _average(known, ~included)
         both = (_average(known, included) + outside) / 2
         reference = np.where(included.any(axis=0), both, self._offline(outside))

@@ -175,15 +175,13 @@ class Estimator:
 
     def outer(self, scores: Scores, thresholds: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
         """Upper bounds on (FPR, FNR) at each threshold that hold together with probability 1 - alpha."""
-        false_alarms, misses = _counts(scores, thresholds)
-        members, non_members = scores.count
+        (false_alarms, misses), (members, non_members) = _counts(scores, thresholds), scores.count
         return self.bound(false_alarms, non_members, alpha / 2), self.bound(misses, members, alpha / 2)
 
     def band(self, scores: Scores, thresholds: np.ndarray, alpha: float) -> ErrorBand:
         """Bounds on both sides of both rates that hold together with probability 1 - alpha."""
         fpr_high, fnr_high = self.outer(scores, thresholds, alpha / 2)
-        false_alarms, misses = _counts(scores, thresholds)
-        members, non_members = scores.count
+        (false_alarms, misses), (members, non_members) = _counts(scores, thresholds), scores.count
         fpr_low = 1 - self.bound(non_members - false_alarms, non_members, alpha / 4)
         fnr_low = 1 - self.bound(members - misses, members, alpha / 4)
         return ErrorBand(fpr_low, fpr_high, fnr_low, fnr_high)

@@ -9,7 +9,6 @@
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -172,7 +171,6 @@ def _correlated(sums: NDArray[np.floating], repeats: int, length: int) -> float:
 _REACH = 12.0  # standard deviations of the binomial that enter a moment generating function: 1e-30 lies beyond
 
 
-@dataclass
 class SamplerMonitor(Monitor):
     """Tests of the batches that were trained on against `records` independent coins of probability `sample_rate`.
 
@@ -198,17 +196,11 @@ class SamplerMonitor(Monitor):
         True
     """
 
-    records: int
-    sample_rate: float
-    _sizes: list[int] = field(default_factory=list, init=False, repr=False)
-    _overlaps: list[int] = field(default_factory=list, init=False, repr=False)
-    _twice: bool = field(default=False, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check.count("records", self.records)
-        check.probability("sample_rate", self.sample_rate, open_low=True)
-        self._counts = np.zeros(self.records, np.int64)
-        self._last = np.zeros(self.records, bool)
+    def __init__(self, records: int, sample_rate: float):
+        self.records = check.count("records", records)
+        self.sample_rate = check.probability("sample_rate", sample_rate, open_low=True)
+        self._sizes, self._overlaps, self._twice = list[int](), list[int](), False
+        self._counts, self._last = np.zeros(self.records, np.int64), np.zeros(self.records, bool)
 
     def add(self, batch: NDArray[np.integer]) -> None:
         """Count one batch: the numbers of its records."""

@@ -145,10 +145,9 @@ def fetch(file: File, folder: Path, *, dataset: str) -> Path:
         finally:
             part.unlink(missing_ok=True)
         answers.append(f"{url} gave {fault}")
-    raise MissingData(
-        f"data file {file.path} must be downloadable from one of its mirrors; got " + "; ".join(answers) + ". "
-        "Try again later, or point --data-dir or TACIT_DATA at a folder that has it."
-    )
+    hint = "Try again later, or point --data-dir or TACIT_DATA at a folder that has it."
+    rule = f"data file {file.path} must be downloadable from one of its mirrors"
+    raise MissingData(f"{rule}; got {'; '.join(answers)}. {hint}")
 
 
 def optional(module: str, purpose: str, *, extra: str = "train") -> ModuleType:

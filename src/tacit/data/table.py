@@ -233,14 +233,11 @@ def _split(rows: int, declared: Declarations, users: np.ndarray | None) -> tuple
     check.probability("test_fraction", declared.test_fraction, open_low=True, open_high=True)
     seed = check.count("seed", declared.seed, minimum=0)
     found, inverse = labels.distinct(users)
-    held = np.array([_share(seed, user) < declared.test_fraction for user in found])[inverse]
+    # A number in [0, 1) that follows from seed and user alone: whether one is held out tells nothing of others.
+    digests = (hashlib.sha256(f"{seed} {user}".encode()).digest() for user in found)
+    shares = np.array([int.from_bytes(digest[:8], "big") / 2**64 for digest in digests])
+    held = (shares < declared.test_fraction)[inverse]
     if held.all() or not held.any():
         raise check.fail("test_fraction", "one that leaves users for training and for testing", declared.test_fraction)
     note = f"split: users held out as a whole, each with probability {declared.test_fraction:.0%} by seed {seed}"
     return np.flatnonzero(~held), np.flatnonzero(held), note
-
-
-def _share(seed: int, user: str) -> float:
-    """A number in [0, 1) that follows from seed and user alone: whether one is held out tells nothing of others."""
-    digest = hashlib.sha256(f"{seed} {user}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64

@@ -93,12 +93,11 @@ class PatchDictionary(ImageFeatures):
 
     def prepare(self, on_progress: object = None) -> None:
         """Draw, and choose the patches, where that was not done."""
-        if self.made:
-            return
-        weight, shift = _words(self.image, self.patches, self.seed)
-        self.weight.copy_(weight)
-        self.shift.copy_(shift)
-        self.made.fill_(True)
+        if not self.made:
+            weight, shift = _words(self.image, self.patches, self.seed)
+            self.weight.copy_(weight)
+            self.shift.copy_(shift)
+            self.made.fill_(True)
 
     def forward(self, rows: Tensor) -> Tensor:
         """Features of images (n, *shape) or flat rows, (n, width)."""
@@ -265,8 +264,7 @@ class SyntheticWhitening(PublicFeatures):
         """
         self.features.prepare(on_progress)
         if not self.made:
-            shape = (self.dimensions + 1, self.features.width)
-            path = folder() / f"{self.key()[:40]}.npy"
+            path, shape = folder() / f"{self.key()[:40]}.npy", (self.dimensions + 1, self.features.width)
             found = kept(path, shape, lambda: [self._computed(on_progress or (lambda stage, done, total: None))])
             self.mean.copy_(torch.from_numpy(found[0].copy()))
             self.matrix.copy_(torch.from_numpy(found[1:].copy()))

@@ -7,7 +7,7 @@ Laplace noise over the residues of its moment. Derivation: THEORY.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -178,8 +178,8 @@ def delta(laws: Sequence[tuple[AtomLaw, int]], laplace: LaplaceSum, epsilon: flo
     if count * (len(laplace.terms) * laplace.count if laplace.parts else 1) > _MOST_TERMS:
         raise NotDecided("the steps have too many outcomes together")
     found = arb(0)
-    for loss, mass in _together(lists):
-        rest = epsilon - loss
+    for atoms in product(*lists):
+        rest, mass = epsilon - sum((loss for loss, _ in atoms), arb(0)), math.prod((p for _, p in atoms), start=arb(1))
         if laplace.parts:
             found += mass * laplace.delta(rest)
         elif rest < 0:
@@ -187,12 +187,3 @@ def delta(laws: Sequence[tuple[AtomLaw, int]], laplace: LaplaceSum, epsilon: flo
         elif not rest >= 0:
             found += mass * arb(0, abs(1 - rest.exp()).upper())
     return found + up_to(dropped)
-
-
-def _together(lists: list[Atoms]) -> Iterator[tuple[arb, arb]]:
-    for atoms in product(*lists):
-        loss, mass = arb(0), arb(1)
-        for each, weight in atoms:
-            loss += each
-            mass *= weight
-        yield loss, mass

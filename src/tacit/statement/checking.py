@@ -6,7 +6,6 @@
 import base64
 import enum
 import hashlib
-import math
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -211,20 +210,16 @@ def _numbers(stated: dict[str, Any], ledger: Ledger, slow: bool) -> Iterator[Fin
         yield _bound(f"guarantee.tradeoff[{number}].delta", row["delta"], mine["delta"], upper=True)
 
 
-def _bound(place: str, stated: object, own: float | None, *, upper: bool) -> Finding:
+def _bound(place: str, stated: Any, own: float | None, *, upper: bool) -> Finding:
     """A looser bound, or no lower one, is not tight; a tighter one contradicts."""
     if stated is None or own is None:
         verdict = Verdict.CONTRADICTED if own is None else Verdict.NOT_TIGHT
         return Finding(place, Verdict.VALID if stated is own else verdict, f"Recomputed: {own}.")
-    number = _number(stated)
+    number = float(stated)
     if document.close(number, own):
         return Finding(place, Verdict.VALID, f"Recomputed: {own:.9g}.")
     verdict = Verdict.NOT_TIGHT if (number > own) is upper else Verdict.CONTRADICTED
     return Finding(place, verdict, f"Stated: {number:.9g}; recomputed: {own:.9g}.")
-
-
-def _number(value: Any) -> float:
-    return math.inf if value == "inf" else float(value)
 
 
 def _evidence(payload: dict[str, Any]) -> Iterator[Finding]:
@@ -233,7 +228,7 @@ def _evidence(payload: dict[str, Any]) -> Iterator[Finding]:
     for number, row in enumerate(rows):
         found, delta = row["epsilon_lower"], row["delta"]
         above = [claim for claim in claims if None not in (found, delta) and claim["delta"] <= delta]
-        less = all(_number(found) <= _number(claim["epsilon"]) for claim in above)
+        less = all(float(found) <= float(claim["epsilon"]) for claim in above)
         says = f"The attack {row['attack']!r} is compatible with the claim."
         more = f"The attack {row['attack']!r} found more than is claimed."
         yield _judged(f"evidence.audits[{number}]", less, says, more)
