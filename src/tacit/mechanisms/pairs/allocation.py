@@ -123,7 +123,7 @@ class SubsetSumPair(TabulatedPair):
         return _Law(0, np.where(sure, mass, 0.0), error, dropped)
 
     @cached_property
-    def table(self) -> Table:  # type: ignore[override]
+    def table(self) -> Table:
         """Return the losses with their masses under P and Q."""
         edges, k = self._edges(), self.participations
         absent, present = self._step(edges, 0.0), self._step(edges, 1.0)
@@ -164,22 +164,18 @@ class AllocationPair(TabulatedPair):
     steps: int
     remove: bool
     upper: bool = True
+    reached = False  # The two laws only enclose the one that is reached.
 
     @cached_property
     def _law(self) -> UpperLaw | LowerLaw:
         return sum_of_ratios(self.noise_multiplier, self.steps, upper=self.upper)
-
-    @property
-    def reached(self) -> bool:
-        """Return False: the two laws only enclose the one that is reached."""
-        return False
 
     def attained(self, share: float) -> AllocationPair:
         """Return the bound from below, which an epoch exceeds or meets."""
         return replace(self, upper=False)
 
     @cached_property
-    def table(self) -> Table:  # type: ignore[override]
+    def table(self) -> Table:
         """Return the losses with their masses under P and Q."""
         law = self._law
         kept = law.mass > 0

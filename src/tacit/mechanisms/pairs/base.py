@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 
@@ -133,37 +134,33 @@ class Pair:
     H_a is the hockey-stick divergence, delta(epsilon) = H_{e^epsilon}. Dominating pairs compose, also
     adaptively, by taking products (Zhu, Dong & Wang 2022, Theorem 10), so that the delta of a composition is
     E_P[(1 - e^{epsilon - L})_+] with L the sum of independent losses.
+
+    Attributes:
+        atoms: losses that have positive mass of their own, where there are only a few.
+        table: increasing losses with their masses under P and Q, for a pair that has only such atoms, but many.
+        table_error: a bound on the rounding error of each loss of `table`.
+        infinity_mass: P-mass of outcomes that Q never gives (loss +inf).
+        negative_infinity_mass: Q-mass of outcomes that P never gives (loss -inf).
+        largest: the supremum of the finite losses.
+        discrete: whether `atoms` are all finite losses.
+        covering_mu: a mu such that N(mu, 1) against N(0, 1) dominates this pair; inf where none is known.
+        tail_mu: the mu of a Gaussian upper tail of the loss under P, so that no smaller one covers it; 0 where none is
+            known. P(L > x) >= c P(mu Z > x + b) for all large x, with some b and c > 0, where a Gaussian profile of m
+            is at most P(m Z > x - m^2 / 2). Of independent losses the squares add up.
+        reached: whether at each epsilon, also below 0, one mechanism or another of the family reaches this pair's
+            delta.
     """
 
-    @property
-    def infinity_mass(self) -> float:
-        """P-mass of outcomes that Q never gives (loss +inf)."""
-        return 0.0
-
-    @property
-    def negative_infinity_mass(self) -> float:
-        """Q-mass of outcomes that P never gives (loss -inf)."""
-        return 0.0
-
-    @property
-    def atoms(self) -> tuple[float, ...]:
-        """Losses that have positive mass of their own, where there are only a few."""
-        return ()
-
-    @property
-    def largest(self) -> float:
-        """The supremum of the finite losses."""
-        return float("inf")
-
-    @property
-    def table(self) -> Table | None:
-        """Increasing losses with their masses under P and Q, for a pair that has only such atoms, but many."""
-        return None
-
-    @property
-    def table_error(self) -> np.ndarray:
-        """A bound on the rounding error of each loss of `table`."""
-        return np.zeros(0)
+    atoms = cast("tuple[float, ...]", ())
+    table = cast("Table | None", None)
+    table_error = np.zeros(0)
+    infinity_mass = 0.0
+    negative_infinity_mass = 0.0
+    largest = np.inf
+    discrete = False
+    covering_mu = np.inf
+    tail_mu = 0.0
+    reached = True
 
     def edge_error(self, size: float) -> float:
         """A bound on how far, in loss, `bin_masses` may move an edge of at most this absolute value.
@@ -175,30 +172,6 @@ class Pair:
             return own
         near = np.abs(self.table[0]) <= size + 1
         return own + float(np.max(self.table_error[near], initial=0.0))
-
-    @property
-    def discrete(self) -> bool:
-        """Whether `atoms` are all finite losses."""
-        return False
-
-    @property
-    def covering_mu(self) -> float:
-        """A mu such that N(mu, 1) against N(0, 1) dominates this pair; inf where none is known."""
-        return float("inf")
-
-    @property
-    def tail_mu(self) -> float:
-        """The mu of a Gaussian upper tail of the loss under P, so that no smaller one covers it; 0 where none is known.
-
-        P(L > x) >= c P(mu Z > x + b) for all large x, with some b and c > 0, where a Gaussian profile of m is at most
-        P(m Z > x - m^2 / 2). Of independent losses the squares add up.
-        """
-        return 0.0
-
-    @property
-    def reached(self) -> bool:
-        """Whether at each epsilon, also below 0, one mechanism or another of the family reaches this pair's delta."""
-        return True
 
     def attained(self, share: float) -> Pair:
         """A pair of some mechanism of the family: the pair itself, unless it is an envelope that none reaches.
@@ -316,6 +289,7 @@ class MixedPair(Pair):
     rare: Pair
     share: float
     least: Pair
+    reached = False
 
     @property
     def largest(self) -> float:
@@ -330,11 +304,6 @@ class MixedPair(Pair):
     def covering_mu(self) -> float:
         """The larger of both: an average of divergences is at most the larger one."""
         return max(self.usual.covering_mu, self.rare.covering_mu)
-
-    @property
-    def reached(self) -> bool:
-        """Return whether one step alone reaches this pair at each epsilon."""
-        return False
 
     def attained(self, share: float) -> Pair:
         """Return a pair that a mechanism of the family reaches."""

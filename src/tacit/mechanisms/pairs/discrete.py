@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
+from typing import Any, cast
 
 import numpy as np
 from scipy.special import expit
@@ -35,6 +36,7 @@ class AtomPair(Pair):
     p: tuple[float, ...]
     q: tuple[float, ...]
     disclosure_probability: float = 0.0
+    discrete = True
 
     @classmethod
     def response(cls, epsilon: float, delta: float = 0.0) -> AtomPair:
@@ -55,11 +57,6 @@ class AtomPair(Pair):
     def largest(self) -> float:
         """Return the supremum of the finite losses."""
         return max(self.losses, default=-np.inf)
-
-    @property
-    def discrete(self) -> bool:
-        """Return whether `atoms` are all finite losses."""
-        return True
 
     @property
     def infinity_mass(self) -> float:
@@ -104,11 +101,10 @@ class DiscreteGaussianPair(Pair):
         return tuple(float(loss) for loss in self.table[0][:2])
 
     @cached_property
-    def table(self) -> Table:  # type: ignore[override]
+    def table(self) -> Table:
         """Return the losses with their masses under P and Q."""
-        x = _integers(self.scale, self.shift)
-        loss = (2 * x - self.shift) * (self.shift / (2 * self.scale**2))
-        return loss, _normal(x - self.shift, self.scale), _normal(x, self.scale)
+        x = self.integers(0, self.shift)
+        return self.log_ratio(x, self.shift), self.masses(x, self.shift), self.masses(x, 0)
 
     def integers(self, low: int, high: int) -> np.ndarray:
         """The integers where noise at any shift in [low, high] has mass."""
@@ -125,7 +121,8 @@ class DiscreteGaussianPair(Pair):
 
     def masses(self, x: np.ndarray, centre: int) -> np.ndarray:
         """Probabilities of the integers."""
-        return _normal(x - centre, self.scale)
+        around = self.integers(0, 0)
+        return np.exp(-(((x - centre) / self.scale) ** 2) / 2) / np.exp(-((around / self.scale) ** 2) / 2).sum()
 
     @property
     def table_error(self) -> np.ndarray:
@@ -160,25 +157,21 @@ class DiscreteGaussianReplacePair(Pair):
     shift: int
     rate: float
 
+    @property
+    def _noise(self) -> DiscreteGaussianPair:
+        return DiscreteGaussianPair(self.scale, self.shift)
+
     @cached_property
-    def table(self) -> Table:  # type: ignore[override]
+    def table(self) -> Table:
         """Return the losses with their masses under P and Q."""
-        x = _integers(self.scale, self.shift)
-        x = np.union1d(x, -x)
-        up, down = (
-            log_mixture(self.rate, (s * 2 * x - self.shift) * (self.shift / (2 * self.scale**2))) for s in (1, -1)
-        )
-        base, plus, minus = (_normal(x - s, self.scale) for s in (0, self.shift, -self.shift))
-        return up - down, (1 - self.rate) * base + self.rate * plus, (1 - self.rate) * base + self.rate * minus
+        return replaced_table(self._noise, self._noise.integers(-self.shift, self.shift), self.rate)
 
     @property
     def table_error(self) -> np.ndarray:
         """Return a bound on the rounding error of each loss, a difference of two mixtures."""
-        x = _integers(self.scale, self.shift)
-        x = np.union1d(x, -x)
-        found = LOSS_UNIT * np.abs(self.table[0])
-        for sign in (1, -1):
-            y = (sign * 2 * x - self.shift) * (self.shift / (2 * self.scale**2))
+        found, x = LOSS_UNIT * np.abs(self.table[0]), self._noise.integers(-self.shift, self.shift)
+        for shift in (self.shift, -self.shift):
+            y = self._noise.log_ratio(x, shift)
             found += log_mixture_error(self.rate, y, LOSS_UNIT * np.abs(y))
         return found
 
@@ -217,22 +210,24 @@ def _thinned(table: Table, stride: int, theta: float) -> Nodes:
     return Nodes(loss[kept], stride * p[kept], stride * q[kept])
 
 
-def _integers(scale: float, shift: int) -> np.ndarray:
-    return np.arange(-np.ceil(_REACH * scale), shift + np.ceil(_REACH * scale) + 1)
+def replaced_table(noise: Any, x: np.ndarray, rate: float) -> Table:
+    """Losses and masses of (1-p) N_0 + p N_d against (1-p) N_0 + p N_{-d}, N the integer noise of a pair, d its shift.
+
+    Args:
+        noise: a `DiscreteGaussianPair` or `DiscreteLaplacePair`.
+        x: the integers that count.
+        rate: p in (0, 1].
+    """
+    shift = noise.shift
+    up, down = (log_mixture(rate, noise.log_ratio(x, each)) for each in (shift, -shift))
+    base, plus, minus = (noise.masses(x, each) for each in (0, shift, -shift))
+    return up - down, (1 - rate) * base + rate * plus, (1 - rate) * base + rate * minus
 
 
-def _normal(x: np.ndarray, scale: float) -> np.ndarray:
-    around = np.arange(-np.ceil(_REACH * scale), np.ceil(_REACH * scale) + 1)
-    return np.exp(-((x / scale) ** 2) / 2) / np.exp(-((around / scale) ** 2) / 2).sum()
-
-
-class TabulatedPair(Pair, ABC):
+class TabulatedPair(Pair):
     """A pair whose `table` holds all finite losses, each the difference of the logarithms of its two masses."""
 
-    @property
-    @abstractmethod
-    def table(self) -> Table:
-        """The finite losses, ascending, with their masses under P and Q."""
+    table = cast("Table", None)  # Each has its own.
 
     @property
     def table_error(self) -> np.ndarray:
@@ -267,45 +262,17 @@ class EnclosedPair(Pair):
     above: Pair
     below: Pair
     also: Pair | None = None
-
-    @property
-    def infinity_mass(self) -> float:
-        """Return that of `above`."""
-        return self.above.infinity_mass
-
-    @property
-    def negative_infinity_mass(self) -> float:
-        """Return that of `above`."""
-        return self.above.negative_infinity_mass
-
-    @property
-    def largest(self) -> float:
-        """Return that of `above`."""
-        return self.above.largest
-
-    @property
-    def table(self) -> Table | None:
-        """Return that of `above`."""
-        return self.above.table
-
-    @property
-    def table_error(self) -> np.ndarray:
-        """Return that of `above`."""
-        return self.above.table_error
+    reached = False  # The two pairs only enclose the one that is reached.
+    infinity_mass = property(attrgetter("above.infinity_mass"))
+    negative_infinity_mass = property(attrgetter("above.negative_infinity_mass"))
+    largest = property(attrgetter("above.largest"))
+    covering_mu = property(attrgetter("above.covering_mu"))
+    table = property(attrgetter("above.table"))
+    table_error = property(attrgetter("above.table_error"))
 
     def edge_error(self, size: float) -> float:
         """Return that of `above`."""
         return self.above.edge_error(size)
-
-    @property
-    def covering_mu(self) -> float:
-        """Return that of `above`."""
-        return self.above.covering_mu
-
-    @property
-    def reached(self) -> bool:
-        """Return False: the two pairs only enclose the one that is reached."""
-        return False
 
     def attained(self, share: float) -> Pair:
         """Return `below`, and `also`, if there is one, for a share above 0."""

@@ -17,16 +17,7 @@ class GaussianPair(Pair):
     """P = N(mu, 1), Q = N(0, 1): the loss is N(mu^2/2, mu^2) under P and N(-mu^2/2, mu^2) under Q."""
 
     mu: float
-
-    @property
-    def covering_mu(self) -> float:
-        """Return mu."""
-        return self.mu
-
-    @property
-    def tail_mu(self) -> float:
-        """Return mu."""
-        return self.mu
+    covering_mu = tail_mu = property(lambda self: self.mu)
 
     def edge_error(self, size: float) -> float:
         """Return four units of the two terms of an edge's place."""
@@ -44,10 +35,16 @@ class SampledGaussian(Pair):
 
     A smaller sigma and a larger rate dominate: noise of a larger sigma is that of a smaller one plus more noise, and a
     sample of a sample is a sample (post-processing).
+
+    Attributes:
+        symmetric: whether P and Q are mirror images, as under replace-one.
+        loss_sign: 1.0 where the loss grows with the noise, -1.0 where it falls.
     """
 
     sigma: float
     rate: float
+    symmetric = False
+    loss_sign = 1.0
 
     def edge_error(self, size: float) -> float:
         """Return four units of the edge, and eight of each term of its place, with the slope of the loss there.
@@ -80,16 +77,6 @@ class SampledGaussian(Pair):
     def noise_at(self, loss: np.ndarray) -> np.ndarray:
         """The noise, in its standard deviations, at which the loss is the one given."""
         raise NotImplementedError
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether P and Q are mirror images, as under replace-one."""
-        return False
-
-    @property
-    def loss_sign(self) -> float:
-        """1.0 where the loss grows with the noise, -1.0 where it falls."""
-        return 1.0
 
 
 @dataclass(frozen=True)
@@ -147,10 +134,7 @@ class GaussianReplacePair(SampledGaussian):
     in x). For a < 1 use H_a(P, Q) = 1 - a + a H_{1/a}(Q, P) and the symmetry of the claim in u and v.
     """
 
-    @property
-    def symmetric(self) -> bool:
-        """Return whether P and Q are mirror images."""
-        return True
+    symmetric = True
 
     def noise_at(self, loss: np.ndarray) -> np.ndarray:
         """Return the noise of the loss."""
@@ -191,6 +175,7 @@ class RectifiedGaussianPair(Pair):
 
     mu: float
     shift: float
+    reached = False  # No loss bends and slopes most in the same place, and below `shift` the gradient need not be 0.
 
     def edge_error(self, size: float) -> float:
         """Return four units of the three terms of an edge's place."""
@@ -205,11 +190,6 @@ class RectifiedGaussianPair(Pair):
     def negative_infinity_mass(self) -> float:
         """Return the Q-mass of loss -inf."""
         return float(max(1 - 2 * ndtr(-self.mu / 2) * np.exp(-self.shift), 0.0))
-
-    @property
-    def reached(self) -> bool:
-        """False: no loss bends and slopes most in the same place, and below `shift` the gradient need not be 0."""
-        return False
 
     def attained(self, share: float) -> GaussianPair:
         """That of a linear loss, whose gradient is a corner everywhere and whose Hessian is zero."""
@@ -248,6 +228,7 @@ class CornersPair(Pair):
 
     corners: tuple[tuple[float, int], ...]
     shift: float
+    reached = False  # A union bound is not.
 
     def edge_error(self, size: float) -> float:
         """Return four units of the three terms of an edge's place."""
@@ -265,11 +246,6 @@ class CornersPair(Pair):
         """Return the Q-mass of loss -inf."""
         finite = float(self._above(np.array([self.least]), 1.0)[0]) * np.exp(-self.shift)
         return max(1 - finite, 0.0)
-
-    @property
-    def reached(self) -> bool:
-        """False: a union bound is not reached."""
-        return False
 
     def attained(self, share: float) -> GaussianPair:
         """That of linear losses, whose gradients are corners everywhere and whose Hessian is zero."""

@@ -216,7 +216,7 @@ class IntegerMixturePair(TabulatedPair):
         return tuple(cls(noise, logs, way) for way in ways)
 
     @cached_property
-    def table(self) -> Table:  # type: ignore[override]
+    def table(self) -> Table:
         """Return the losses with their masses under P and Q."""
         reach = (len(self.log_weights) - 1) * self.noise.shift
         x = self.noise.integers(-reach if self.way == "replace" else 0, reach)

@@ -22,7 +22,7 @@ from tacit.mechanisms.pairs.base import (
     steepness,
     unmixed,
 )
-from tacit.mechanisms.pairs.discrete import AtomPair, TabulatedPair
+from tacit.mechanisms.pairs.discrete import AtomPair, TabulatedPair, replaced_table
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,12 @@ class DiscreteLaplacePair(TabulatedPair):
     rate: float = 1.0
 
     @cached_property
-    def table(self) -> Table:  # type: ignore[override]
+    def table(self) -> Table:
         """Return the losses with their masses under P and Q."""
         if self.rate == 1.0:
-            x = np.arange(self.shift + 1.0)
+            x = self.integers(0, self.shift)
             return self.parameter * (2 * x - self.shift), self.masses(x, self.shift), self.masses(x, 0)
-        x = np.arange(-self.shift, self.shift + 1.0)
-        up, down = (log_mixture(self.rate, self.log_ratio(x, s)) for s in (self.shift, -self.shift))
-        base, plus, minus = (self.masses(x, s) for s in (0, self.shift, -self.shift))
-        return up - down, (1 - self.rate) * base + self.rate * plus, (1 - self.rate) * base + self.rate * minus
+        return replaced_table(self, self.integers(-self.shift, self.shift), self.rate)
 
     def integers(self, low: int, high: int) -> np.ndarray:
         """The integers where the ratio of noise at any two shifts in [low, high] changes."""

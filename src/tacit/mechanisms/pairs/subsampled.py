@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 
@@ -25,11 +26,8 @@ class _OnSample(Pair):
 
     base: Pair
     rate: float
-
-    @property
-    def reached(self) -> bool:
-        """Whether one step alone reaches the base."""
-        return self.base.reached
+    reached = property(attrgetter("base.reached"))
+    discrete = property(attrgetter("base.discrete"))
 
     def attained(self, share: float) -> Pair:
         """Return a pair that a mechanism of the family reaches."""
@@ -38,11 +36,6 @@ class _OnSample(Pair):
     def covering(self, count: int) -> tuple[Pair, ...]:
         """Return finite pairs that cover the family."""
         return tuple(replace(self, base=base) for base in self.base.covering(count))
-
-    @property
-    def discrete(self) -> bool:
-        """Return whether `atoms` are all finite losses."""
-        return self.base.discrete
 
 
 @dataclass(frozen=True)
@@ -68,22 +61,17 @@ class SampledPair(_OnSample):
     @property
     def largest(self) -> float:
         """Losses grow with those of the base; infinite ones become -log(1 - rate) when a record is added."""
-        sign = 1.0 if self.remove else -1.0
-        top = np.inf if self.base.infinity_mass and not self.remove else self.base.largest
-        return float(sign * log_mixture(self.rate, np.array(sign * top)))
+        return self._moved(np.inf if self._ended and not self.remove else self.base.largest)
+
+    def _moved(self, loss: float) -> float:
+        return float(self._sign * log_mixture(self.rate, np.array(self._sign * loss)))
 
     @property
     def atoms(self) -> tuple[float, ...]:
         """Return the losses of positive mass."""
         if self.base.table is not None:
             return ()
-        sign = 1.0 if self.remove else -1.0
-        found = [float(sign * log_mixture(self.rate, np.array(sign * loss))) for loss in self.base.atoms]
-        if self.remove and self.base.negative_infinity_mass:
-            found.append(float(np.log1p(-self.rate)))
-        if not self.remove and self.base.infinity_mass:
-            found.append(float(-np.log1p(-self.rate)))
-        return tuple(found)
+        return (*(self._moved(loss) for loss in self.base.atoms), *([self._end] if self._ended else []))
 
     def gaussian_limit(self, rate: float = 1.0, *, remove: bool = True) -> tuple[Pair, float]:
         """Return the Gaussian limit of the base on this sample."""
@@ -91,21 +79,16 @@ class SampledPair(_OnSample):
         return (found, limit) if limit < np.inf else (self, limit)
 
     @cached_property
-    def table(self) -> Table | None:  # type: ignore[override]
+    def table(self) -> Table | None:
         """Return the losses with their masses under P and Q."""
-        if self.base.table is None:
-            return None
-        loss, p, q = self.base.table
-        if self.remove:
-            return log_mixture(self.rate, loss), (1 - self.rate) * q + self.rate * p, q
-        return -log_mixture(self.rate, -loss), p, (1 - self.rate) * p + self.rate * q
+        return None if self.base.table is None else self._on_sample(self.base.table)
 
     @property
     def table_error(self) -> np.ndarray:
         """Return a bound on the rounding error of each loss."""
         if self.base.table is None:
             return np.zeros(0)
-        return log_mixture_error(self.rate, self.base.table[0] * (1 if self.remove else -1), self.base.table_error)
+        return log_mixture_error(self.rate, self.base.table[0] * self._sign, self.base.table_error)
 
     @property
     def infinity_mass(self) -> float:
@@ -123,32 +106,42 @@ class SampledPair(_OnSample):
         base = self.base.nodes(slope * theta, slope * frequency)
         if base is None:
             return None
-        loss, p, q = base.columns
+        mixed, mass = Nodes(*self._on_sample(base.columns)), np.array([self._ended])
+        p, q = ((1 - self.rate) * mass, mass) if self.remove else (mass, (1 - self.rate) * mass)
+        return mixed.joined(Nodes(np.array([self._end]), p, q)) if p[0] else mixed
+
+    def _on_sample(self, table: Table) -> Table:
+        """Finite losses of the base with their masses, as they are on the sample."""
+        loss, p, q = table
         if self.remove:
-            mixed = Nodes(log_mixture(self.rate, loss), (1 - self.rate) * q + self.rate * p, q)
-            end, (high, low) = (
-                np.log1p(-self.rate),
-                ((1 - self.rate) * self.base.negative_infinity_mass, self.base.negative_infinity_mass),
-            )
-        else:
-            mixed = Nodes(-log_mixture(self.rate, -loss), p, (1 - self.rate) * p + self.rate * q)
-            end, (high, low) = (
-                -np.log1p(-self.rate),
-                (self.base.infinity_mass, (1 - self.rate) * self.base.infinity_mass),
-            )
-        return mixed.joined(Nodes(np.array([end]), np.array([high]), np.array([low]))) if high else mixed
+            return log_mixture(self.rate, loss), (1 - self.rate) * q + self.rate * p, q
+        return -log_mixture(self.rate, -loss), p, (1 - self.rate) * p + self.rate * q
+
+    @property
+    def _sign(self) -> float:
+        return 1.0 if self.remove else -1.0
+
+    @property
+    def _end(self) -> float:
+        """The finite loss that an infinite one of the base becomes."""
+        return self._sign * float(np.log1p(-self.rate))
+
+    @property
+    def _ended(self) -> float:
+        """The mass of that loss."""
+        return self.base.negative_infinity_mass if self.remove else self.base.infinity_mass
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         if self.remove:
             p, q = self.base.bin_masses(unmixed(self.rate, loss))
-            if self.base.negative_infinity_mass:
-                q[np.searchsorted(loss, np.log1p(-self.rate))] += self.base.negative_infinity_mass
+            if self._ended:
+                q[np.searchsorted(loss, self._end)] += self._ended
             return (1 - self.rate) * q + self.rate * p, q
         p, q = self.base.bin_masses(-unmixed(self.rate, -loss))
-        if self.base.infinity_mass:
-            p[np.searchsorted(loss, -np.log1p(-self.rate))] += self.base.infinity_mass
+        if self._ended:
+            p[np.searchsorted(loss, self._end)] += self._ended
         return p, (1 - self.rate) * p + self.rate * q
 
 
@@ -218,25 +211,20 @@ class SubstitutedPair(Pair):
 
     base: Pair
     fraction: float
+    # R may be either side, whichever meets the bound at that epsilon.
+    reached = property(attrgetter("base.reached"))
+    # ((1-g) Q + g P, Q) is a mixture of (P, Q) with (Q, Q), and the rest its image.
+    covering_mu = property(attrgetter("base.covering_mu"))
+    largest = property(attrgetter("_positive.largest"))
+
+    @property
+    def _positive(self) -> SampledPair:
+        """((1-g) Q + g P, Q), whose losses above 0 are those of this pair."""
+        return SampledPair(self.base, self.fraction, True)
 
     def edge_error(self, size: float) -> float:
         """Return that of the base on a Poisson sample."""
-        return SampledPair(self.base, self.fraction, True).edge_error(size)
-
-    @property
-    def largest(self) -> float:
-        """Return the supremum of the finite losses."""
-        return SampledPair(self.base, self.fraction, True).largest
-
-    @property
-    def covering_mu(self) -> float:
-        """Return that of the base: ((1-g) Q + g P, Q) is a mixture of (P, Q) with (Q, Q), and the rest its image."""
-        return self.base.covering_mu
-
-    @property
-    def reached(self) -> bool:
-        """Whether one step alone reaches the base; R may be either side, whichever meets the bound at that epsilon."""
-        return self.base.reached
+        return self._positive.edge_error(size)
 
     def attained(self, share: float) -> Pair:
         """R = B when all other records equal the second one, and then one side of the bound is met."""
@@ -247,27 +235,22 @@ class SubstitutedPair(Pair):
         """Return the P-mass of infinite loss."""
         return self.fraction * self.base.infinity_mass
 
-    @property
-    def negative_infinity_mass(self) -> float:
-        """Return the Q-mass of loss -inf."""
-        return self.infinity_mass
+    negative_infinity_mass = infinity_mass
 
     def bin_masses(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the P- and Q-masses of the finite losses in each bin."""
         loss = np.asarray(edges, dtype=float)
         above = np.maximum(loss[loss >= 0], 0.0)
         below = -loss[loss < 0][::-1]
-        p_up, q_up = self._positive(above)
-        q_down, p_down = self._positive(below)
-        still = 1 - self._total(0) - self._total(1)
+        p_up, q_up = self._masses_above(above)
+        q_down, p_down = self._masses_above(below)
+        p_all, q_all = self._masses_above(np.array([]))
+        still = 1 - (float(p_all.sum()) + self.infinity_mass) - float(q_all.sum())
         p = np.concatenate([p_down[:0:-1], [p_down[0] + still + p_up[0]], p_up[1:]])
         q = np.concatenate([q_down[:0:-1], [q_down[0] + still + q_up[0]], q_up[1:]])
         return p, q
 
-    def _positive(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _masses_above(self, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Masses of (0, e_0], (e_0, e_1], ..., (e_n, inf) under (1-g) Q + g P and under Q."""
-        p, q = SampledPair(self.base, self.fraction, True).bin_masses(np.concatenate([[0.0], edges]))
+        p, q = self._positive.bin_masses(np.concatenate([[0.0], edges]))
         return p[1:], q[1:]
-
-    def _total(self, side: int) -> float:
-        return float(self._positive(np.array([]))[side].sum()) + (self.infinity_mass if side == 0 else 0.0)
