@@ -23,18 +23,23 @@ LEAST_NOISE = 0.06
 """Smallest noise multiplier of an exact account: below it e^{1 / sigma^2} and its like leave the range of doubles."""
 
 
+def check_series(mechanism: Any) -> None:
+    """The checks of every mechanism of steps of a Gaussian mechanism in series."""
+    if mechanism.base.type != "gaussian":
+        raise InvalidInput(f"{mechanism.type} must be applied to a Gaussian mechanism; got {mechanism.base}.")
+    check.count("series", mechanism.series, minimum=0)
+
+
+@dataclass(frozen=True)
 class AllocatedSteps(OnBatches):
     """Steps of a Gaussian mechanism in series, each record in one of `steps_per_epoch`; base of such mechanisms."""
 
     base: Mechanism
     steps_per_epoch: int
-    series: int
 
-    def _check(self) -> None:
-        if self.base.type != "gaussian":
-            raise InvalidInput(f"{self.type} must be applied to a Gaussian mechanism; got {self.base}.")
+    def __post_init__(self) -> None:
+        check_series(self)
         check.count("steps_per_epoch", self.steps_per_epoch)
-        check.count("series", self.series, minimum=0)
 
 
 @dataclass(frozen=True)
@@ -56,12 +61,7 @@ class RandomAllocation(AllocatedSteps):
     """
 
     type: ClassVar[str] = "random_allocation"
-    base: Mechanism
-    steps_per_epoch: int
     series: int = 0
-
-    def __post_init__(self) -> None:
-        self._check()
 
     def accounted(self, steps: int) -> tuple[Mechanism, int]:
         """(one epoch, epochs begun): what an epoch leaves out is post-processing of the whole."""
@@ -154,13 +154,11 @@ class BallsAndBins(AllocatedSteps):
     """
 
     type: ClassVar[str] = "balls_and_bins"
-    base: Mechanism
-    steps_per_epoch: int
     epochs: int
     series: int = 0
 
     def __post_init__(self) -> None:
-        self._check()
+        super().__post_init__()
         check.count("epochs", self.epochs)
 
     def accounted(self, steps: int) -> tuple[Mechanism, int]:
@@ -203,10 +201,8 @@ class BalancedIteration(OnBatches):
     series: int = 0
 
     def __post_init__(self) -> None:
-        if self.base.type != "gaussian":
-            raise InvalidInput(f"{self.type} must be applied to a Gaussian mechanism; got {self.base}.")
+        check_series(self)
         check.count("iterations", self.iterations)
-        check.count("series", self.series, minimum=0)
         if check.count("participations", self.participations) > self.iterations:
             raise check.fail("participations", f"at most iterations = {self.iterations}", self.participations)
 

@@ -6,7 +6,7 @@ The algebra is closed: `Compose` is what `+` and `*` return, `Poisson` what `Mec
 from __future__ import annotations
 
 import math
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar
@@ -18,24 +18,6 @@ from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms.pairs import Pair, sampled_pairs
 from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
-
-SUBSAMPLED = (
-    *("poisson", "compose", "fixed_size", "shuffled", "truncated_poisson", "random_allocation"),
-    *(
-        "balls_and_bins",
-        "balanced_iteration",
-        "last_iterate",
-        "matrix_gaussian",
-        "cyclic_poisson",
-        "cyclic_allocation",
-        "min_separation",
-        "selection",
-        "menu",
-        "gaussian_mixture",
-        "kary_randomized_response",
-    ),
-)
-"""Types of mechanism that are composed or have a sampling of their own, and take no second one."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +33,13 @@ class Mechanism(ABC):
         >>> step = Gaussian(1.1).poisson(0.01) * 1000 + Laplace(2.0)
         >>> print(step)
         Gaussian(1.1).poisson(0.01) * 1000 + Laplace(2)
+
+    Attributes:
+        takes_samples: whether it may run on samples: not where it is composed or has a sampling of its own.
     """
 
     type: ClassVar[str]
+    takes_samples: ClassVar[bool] = True
 
     @property
     def unsafe(self) -> tuple[str, ...]:
@@ -148,9 +134,13 @@ class Mechanism(ABC):
         """What one record may meet of it, each of which accountants ask about; itself unless parts are disjoint."""
         return (self,)
 
+    def inside(self) -> Iterator[Mechanism]:
+        """The mechanisms that this one is composed of or picks from; none where it is one step."""
+        return iter(())
+
     def series_taken(self) -> int:
         """One above the highest number of a series of disjoint batches in this mechanism; 0 without any."""
-        return getattr(self, "series", -1) + 1
+        return max((each.series_taken() for each in self.inside()), default=getattr(self, "series", -1) + 1)
 
     def parts(self) -> Iterator[tuple[Mechanism, int]]:
         """The unlike steps of this mechanism, each with the number of times it runs."""
@@ -182,9 +172,26 @@ class PureMechanism(Mechanism):
         return self.pure_epsilon(relation) ** 2 / 2
 
 
+class ShiftMechanism(Mechanism):
+    """A mechanism whose pair for a group of records is that of one record, moved as many times as far."""
+
+    @abstractmethod
+    def group_pair(self, size: int, relation: Relation) -> Pair:
+        """The dominating pair for groups of `size` >= 1 records."""
+
+    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+        """Return the pair of one record; smaller shifts have smaller threshold tests."""
+        return (self.group_pair(1, relation),)
+
+    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
+        """Return the pair of a group."""
+        return (self.group_pair(size, relation),), 1
+
+
 class OnBatches(Mechanism):
     """`base` on batches that are drawn by a law of their own, whose parameters are the other fields."""
 
+    takes_samples: ClassVar[bool] = False
     base: Any
 
     @classmethod
@@ -214,6 +221,7 @@ class Compose(Mechanism):
     """
 
     type: ClassVar[str] = "compose"
+    takes_samples: ClassVar[bool] = False
     steps: tuple[tuple[Mechanism, int], ...]
 
     @classmethod
@@ -229,9 +237,13 @@ class Compose(Mechanism):
         """Yield the unlike steps with their counts."""
         yield from self.steps
 
-    def series_taken(self) -> int:
-        """Return one above the highest number of a series in the mechanism."""
-        return max((part.series_taken() for part, _ in self.steps), default=0)
+    def inside(self) -> Iterator[Mechanism]:
+        """Return the unlike steps."""
+        return (part for part, _ in self.steps)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The JSON form of the unlike steps, each with its number."""
+        return [part.spec() | {"steps": times} for part, times in self.steps]
 
     def accountable(self) -> Compose:
         """The composition that accountants read, disjoint batches counted by the passes of each series."""
@@ -272,13 +284,16 @@ class Compose(Mechanism):
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "type": self.type,
-            "mechanisms": [part.spec() | {"steps": times} for part, times in self.steps],
-        }
+        return {"type": self.type, "mechanisms": self.rows()}
 
     def __str__(self) -> str:
         return " + ".join(f"{part} * {times}" if times > 1 else str(part) for part, times in self.steps) or "nothing"
+
+
+def check_unsampled(mechanism: Any) -> None:
+    """Raise `InvalidInput` where what runs on samples is composed, or has a sampling of its own."""
+    if not mechanism.base.takes_samples:
+        raise InvalidInput(f"{mechanism.type} must be applied to one unsampled mechanism; got {mechanism.base}.")
 
 
 @dataclass(frozen=True)
@@ -296,13 +311,13 @@ class Poisson(Mechanism):
     """
 
     type: ClassVar[str] = "poisson"
+    takes_samples: ClassVar[bool] = False
     base: Mechanism
     sample_rate: float
 
     def __post_init__(self) -> None:
         check.probability("sample_rate", self.sample_rate, open_low=True, hint="Use batch_size / n.")
-        if self.base.type in SUBSAMPLED:
-            raise InvalidInput(f"poisson must be applied to one unsampled mechanism; got {self.base}.")
+        check_unsampled(self)
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """Return an upper bound on D_a for each order."""
@@ -316,15 +331,15 @@ class Poisson(Mechanism):
 
     def epsilon_at(self, delta: float, relation: Relation) -> float:
         """Return the smallest known epsilon at delta."""
-        if relation is Relation.REPLACE_ONE:
-            return self.base.epsilon_at(delta, relation)
-        return self._amplified(self.base.epsilon_at(min(delta / self.sample_rate, 1.0), relation), relation)
+        return self._amplified(self.base.epsilon_at(self._of_base(delta, relation), relation), relation)
 
     def classical_epsilon(self, delta: float, relation: Relation) -> float:
         """Return epsilon at delta by the textbook formula of the mechanism inside."""
-        if relation is Relation.REPLACE_ONE:
-            return self.base.classical_epsilon(delta, relation)
-        return self._amplified(self.base.classical_epsilon(min(delta / self.sample_rate, 1.0), relation), relation)
+        return self._amplified(self.base.classical_epsilon(self._of_base(delta, relation), relation), relation)
+
+    def _of_base(self, delta: float, relation: Relation) -> float:
+        """The delta of the base at which the sample has `delta`; see `_amplified`."""
+        return delta if relation is Relation.REPLACE_ONE else min(delta / self.sample_rate, 1.0)
 
     def _amplified(self, epsilon: float, relation: Relation) -> float:
         """log(1 + p (e^eps - 1)) under add/remove, with delta times p (Balle, Barthe & Gaboardi 2018, Thm 8).

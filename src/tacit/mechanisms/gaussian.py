@@ -11,7 +11,7 @@ import numpy as np
 
 from tacit import check
 from tacit.mechanisms.allocation import RandomAllocation
-from tacit.mechanisms.base import Mechanism
+from tacit.mechanisms.base import Mechanism, ShiftMechanism
 from tacit.mechanisms.pairs import (
     LARGEST_GROUP,
     AtomPair,
@@ -35,7 +35,7 @@ _HINT = "Use e.g. 1.0, or unsafe_no_noise=True to train without any privacy."
 
 
 @dataclass(frozen=True)
-class Gaussian(Mechanism):
+class Gaussian(ShiftMechanism):
     """A sum of contributions of L2 norm <= C plus N(0, (noise_multiplier * C)^2 I).
 
     `noise_multiplier` is std / clip_norm under every relation; replace-one doubles the sensitivity here,
@@ -59,11 +59,7 @@ class Gaussian(Mechanism):
         check.instance("unsafe_no_noise", self.unsafe_no_noise, bool, "true or false")
         if self.unsafe_no_noise and self.noise_multiplier == 0:
             return
-        check.positive(
-            "noise_multiplier",
-            self.noise_multiplier,
-            _HINT,
-        )
+        check.positive("noise_multiplier", self.noise_multiplier, _HINT)
         check.real("noise_multiplier", self.noise_multiplier, low=1e-12, high=1e12, hint=_HINT)
 
     @property
@@ -116,11 +112,9 @@ class Gaussian(Mechanism):
         mu = self.mu(relation)
         return float(sample_rate**2 * np.expm1(mu**2)) if mu < 26 else float("inf")
 
-    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
-        """N(mu, 1) against N(0, 1) (Dong, Roth & Su 2019, Theorem 1)."""
-        if not self.noise_multiplier:
-            return (AtomPair((), (), (), 1.0),)
-        return (GaussianPair(self.mu(relation)),)
+    def group_pair(self, size: int, relation: Relation) -> Pair:
+        """N(mu, 1) against N(0, 1) (Dong, Roth & Su 2019, Theorem 1); a group has `size` times mu."""
+        return GaussianPair(size * self.mu(relation)) if self.noise_multiplier else AtomPair((), (), (), 1.0)
 
     def poisson_pairs(self, sample_rate: float, relation: Relation) -> tuple[Pair, ...]:
         """Pairs of the Poisson-subsampled step; under zero-out a zeroed record adds what an absent one does."""
@@ -129,12 +123,6 @@ class Gaussian(Mechanism):
         if relation is Relation.REPLACE_ONE:
             return (GaussianReplacePair(self.noise_multiplier, sample_rate),)
         return tuple(SampledGaussianPair(self.noise_multiplier, sample_rate, remove) for remove in (True, False))
-
-    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
-        """A group shifts the sum by `size` times as much."""
-        if not self.noise_multiplier:
-            return self.dominating_pairs(relation), 1
-        return (GaussianPair(size * self.mu(relation)),), 1
 
     def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
         """Mixtures over how many of the group are sampled; see `GaussianMixturePair.of_group`."""
@@ -168,6 +156,7 @@ class GaussianMixture(Mechanism):
     """
 
     type: ClassVar[str] = "gaussian_mixture"
+    takes_samples: ClassVar[bool] = False
     noise_multiplier: float
     sensitivities: tuple[float, ...]
     probabilities: tuple[float, ...]
@@ -217,7 +206,7 @@ class GaussianMixture(Mechanism):
 
 
 @dataclass(frozen=True)
-class DiscreteGaussian(Mechanism):
+class DiscreteGaussian(ShiftMechanism):
     """One integer plus integer noise z of probability proportional to e^{-z^2 / (2 s^2)}.
 
     s = noise_multiplier * sensitivity (Canonne, Kamath & Steinke 2020).
@@ -258,13 +247,9 @@ class DiscreteGaussian(Mechanism):
         """Return an upper bound on D_a for each order."""
         return self.zcdp(relation) * np.asarray(orders, dtype=float)
 
-    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+    def group_pair(self, size: int, relation: Relation) -> Pair:
         """The largest shift; its ratio is monotone, so smaller shifts have smaller threshold tests."""
-        return (DiscreteGaussianPair(self.scale, int(relation.sensitivity) * self.sensitivity),)
-
-    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
-        """A group shifts the integer by `size` times as much."""
-        return (DiscreteGaussianPair(self.scale, size * int(relation.sensitivity) * self.sensitivity),), 1
+        return DiscreteGaussianPair(self.scale, size * int(relation.sensitivity) * self.sensitivity)
 
     def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
         """Mixtures over how many of the group are sampled; see `IntegerMixturePair`."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from tacit import check
 from tacit.errors import Refused
-from tacit.mechanisms.base import PureMechanism
+from tacit.mechanisms.base import PureMechanism, ShiftMechanism
 from tacit.mechanisms.pairs import (
     LARGEST_GROUP,
     AtomPair,
@@ -34,7 +34,7 @@ _LONGEST_RANGE = 200.0  # Beyond it a unit more or less is no news, and e^epsilo
 
 
 @dataclass(frozen=True)
-class Laplace(PureMechanism):
+class Laplace(ShiftMechanism, PureMechanism):
     """One number plus Laplace noise of density e^{-|x| / scale} / (2 scale).
 
     Args:
@@ -65,13 +65,9 @@ class Laplace(PureMechanism):
         log_moment = np.logaddexp(np.log(a / (2 * a - 1)) + (a - 1) * t, np.log((a - 1) / (2 * a - 1)) - a * t)
         return np.clip(log_moment, 0.0, None) / (a - 1)
 
-    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+    def group_pair(self, size: int, relation: Relation) -> Pair:
         """Lap(epsilon) against Lap(0); smaller shifts are garblings."""
-        return (LaplacePair(self.pure_epsilon(relation)),)
-
-    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
-        """A group shifts the number by `size` times as much."""
-        return (LaplacePair(size * self.pure_epsilon(relation)),), 1
+        return LaplacePair(size * self.pure_epsilon(relation))
 
     def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
         """Mixtures over how many of the group are sampled; see `LaplaceMixturePair`."""
@@ -91,7 +87,7 @@ class Laplace(PureMechanism):
 
 
 @dataclass(frozen=True)
-class DiscreteLaplace(PureMechanism):
+class DiscreteLaplace(ShiftMechanism, PureMechanism):
     """Integers plus independent integer noise x of probability tanh(parameter / 2) e^{-parameter |x|} each.
 
     Also called the geometric mechanism (Ghosh, Roughgarden & Sundararajan 2009).
@@ -126,15 +122,11 @@ class DiscreteLaplace(PureMechanism):
         """D_a of the dominating pair, rounded up; its few losses are summed."""
         return atoms_rdp(self.dominating_pairs(relation), orders)
 
-    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
-        """The largest shift."""
-        return (DiscreteLaplacePair(self.parameter, self._shift(relation)),)
-
-    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
-        """A group shifts the integers by `size` times as much."""
+    def group_pair(self, size: int, relation: Relation) -> Pair:
+        """The largest shift, which has a pair up to twice the largest change."""
         if size * self._shift(relation) > 2 * _LARGEST_CHANGE:
-            return super().group_pairs(size, relation)
-        return (DiscreteLaplacePair(self.parameter, size * self._shift(relation)),), 1
+            raise self.refusal("pair of groups of records", relation)
+        return DiscreteLaplacePair(self.parameter, size * self._shift(relation))
 
     def poisson_group_pairs(self, sample_rate: float, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
         """Mixtures over how many of the group are sampled; see `IntegerMixturePair`."""
@@ -171,7 +163,7 @@ class _OfEpsilon(PureMechanism):
 
 
 @dataclass(frozen=True)
-class BoundedRange(_OfEpsilon):
+class BoundedRange(ShiftMechanism, _OfEpsilon):
     """Any mechanism whose privacy loss lies in an interval of length epsilon that contains 0.
 
     Hence epsilon-DP (Durfee & Rogers 2019); `epsilon` is stated for the relation of the ledger.
@@ -191,24 +183,18 @@ class BoundedRange(_OfEpsilon):
         """Return an upper bound on D_a for each order."""
         return np.minimum(self.zcdp(relation) * np.asarray(orders, dtype=float), self.epsilon)
 
-    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
+    def group_pair(self, size: int, relation: Relation) -> Pair:
         """The smallest pair that covers every place of the interval, also when it is picked adaptively.
 
-        An interval longer than 200 is enclosed by all that is epsilon-DP and by two of its own places.
+        Intervals of losses add up record by record, to one of `size` times the length. One longer than 200 is enclosed
+        by all that is epsilon-DP and by two of its own places.
         """
-        return (_range_pair(self.epsilon),)
-
-    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
-        """Intervals of losses add up record by record, to one of `size` times the length."""
-        return (_range_pair(size * self.epsilon),), 1
-
-
-def _range_pair(epsilon: float) -> Pair:
-    exact = RangePair(epsilon)
-    if epsilon <= _LONGEST_RANGE:
-        return exact
-    often, mostly = (exact.attained(1 - 2 * below / epsilon) for below in (1.0, 20.0))
-    return EnclosedPair(AtomPair.response(epsilon), often, mostly)
+        epsilon = size * self.epsilon
+        exact = RangePair(epsilon)
+        if epsilon <= _LONGEST_RANGE:
+            return exact
+        often, mostly = (exact.attained(1 - 2 * below / epsilon) for below in (1.0, 20.0))
+        return EnclosedPair(AtomPair.response(epsilon), often, mostly)
 
 
 @dataclass(frozen=True)
@@ -224,7 +210,7 @@ class Exponential(BoundedRange):
 
 
 @dataclass(frozen=True)
-class PermuteAndFlip(_OfEpsilon):
+class PermuteAndFlip(ShiftMechanism, _OfEpsilon):
     """Permute-and-flip (McKenna & Sheldon 2020), epsilon-DP: the arg max of scores with exponential noise.
 
     The Laplace pair of `epsilon` dominates it; the proof stands at `PermuteAndFlipPair`. `epsilon` is stated for the
@@ -241,13 +227,9 @@ class PermuteAndFlip(_OfEpsilon):
         """D_a of the Laplace mechanism of this epsilon."""
         return Laplace(1.0, self.epsilon).rdp(orders, Relation.ADD_REMOVE)
 
-    def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
-        """Return the dominating pair."""
-        return (PermuteAndFlipPair(self.epsilon),)
-
-    def group_pairs(self, size: int, relation: Relation) -> tuple[tuple[Pair, ...], int]:
-        """A group moves scores by `size` times as much."""
-        return (PermuteAndFlipPair(size * self.epsilon),), 1
+    def group_pair(self, size: int, relation: Relation) -> Pair:
+        """Return the pair of scores that move by `size` times as much."""
+        return PermuteAndFlipPair(size * self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -262,10 +244,6 @@ class RandomizedResponse(_OfEpsilon):
     """
 
     type: ClassVar[str] = "randomized_response"
-
-    def zcdp(self, relation: Relation) -> float:
-        """Return rho of zero-concentrated DP."""
-        return self.epsilon**2 / 2
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """Return an upper bound on D_a for each order."""
@@ -302,6 +280,7 @@ class KaryRandomizedResponse(PureMechanism):
     """
 
     type: ClassVar[str] = "kary_randomized_response"
+    takes_samples: ClassVar[bool] = False
     noise: float
     choices: int
 

@@ -158,6 +158,7 @@ class LastIterate(Mechanism):
     """
 
     type: ClassVar[str] = "last_iterate"
+    takes_samples: ClassVar[bool] = False
     noise_multiplier: float
     iterations: int
     smoothness: float

@@ -35,6 +35,7 @@ class MatrixGaussian(Mechanism):
     """
 
     type: ClassVar[str] = "matrix_gaussian"
+    takes_samples: ClassVar[bool] = False
     noise_multiplier: float
     strategy: Strategy
 
@@ -203,8 +204,7 @@ class CyclicAllocation(_Cyclic):
 
     def accounted(self, steps: int) -> tuple[Mechanism, int]:
         """(an epoch of random allocation, blocks begun)."""
-        epoch, times = self._noise.allocated(self.steps_per_block).accounted(self._eligible(steps))
-        return epoch, times
+        return self._noise.allocated(self.steps_per_block).accounted(self._eligible(steps))
 
     def __str__(self) -> str:
         return f"{self.base}.cyclic_allocation({self.groups} groups, {self.steps_per_block})"

@@ -5,6 +5,7 @@ A menu: stages at each of which one of finitely many declared mechanisms is pick
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -52,13 +53,13 @@ class Parallel(Mechanism):
         """Return the branches."""
         return self.branches
 
-    def series_taken(self) -> int:
-        """Return one above the highest number of a series in the mechanism."""
-        return max(branch.series_taken() for branch in self.branches)
+    def inside(self) -> Iterator[Mechanism]:
+        """Return the branches."""
+        return iter(self.branches)
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON form."""
-        rows = [[part.spec() | {"steps": times} for part, times in branch.parts()] for branch in self.branches]
+        rows = [branch.rows() for branch in self.branches]
         return {"type": self.type, "branches": rows} | ({"split": self.split} if self.split else {})
 
     def __str__(self) -> str:
@@ -100,6 +101,7 @@ class Menu(Mechanism):
     """
 
     type: ClassVar[str] = "menu"
+    takes_samples: ClassVar[bool] = False
     stages: tuple[tuple[Compose, ...], ...]
 
     def __post_init__(self) -> None:
@@ -113,11 +115,14 @@ class Menu(Mechanism):
         """Options given as any mechanisms."""
         return cls(tuple(tuple(Compose.of((option, 1)) for option in stage) for stage in stages))
 
+    def inside(self) -> Iterator[Mechanism]:
+        """Return the parts of all options."""
+        return (part for stage in self.stages for option in stage for part in option.inside())
+
     @property
     def unsafe(self) -> tuple[str, ...]:
         """Return the `unsafe_` switches of all options."""
-        options = (option for stage in self.stages for option in stage)
-        return tuple(dict.fromkeys(switch for each in options for part, _ in each.parts() for switch in part.unsafe))
+        return tuple(dict.fromkeys(switch for part in self.inside() for switch in part.unsafe))
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """Return the sum over stages of the largest D_a of an option, for each order (Feldman & Zrnic 2021)."""
@@ -129,17 +134,9 @@ class Menu(Mechanism):
         worst = (max(option.accountable().pure_epsilon(relation) for option in stage) for stage in self.stages)
         return float(sum(worst))
 
-    def series_taken(self) -> int:
-        """Return one above the highest number of a series in any option."""
-        return max(option.series_taken() for stage in self.stages for option in stage)
-
     def spec(self) -> dict[str, Any]:
         """Return the JSON form."""
-        rows = [
-            [[part.spec() | {"steps": times} for part, times in option.parts()] for option in stage]
-            for stage in self.stages
-        ]
-        return {"type": self.type, "stages": rows}
+        return {"type": self.type, "stages": [[option.rows() for option in stage] for stage in self.stages]}
 
     def __str__(self) -> str:
         stages = ("(" + " or ".join(str(option) for option in stage) + ")" for stage in self.stages)

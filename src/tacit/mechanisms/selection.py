@@ -9,7 +9,7 @@ generating function phi(z) = E z^K near z = 1, where all digits of 1 - z are kep
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,58 +27,8 @@ _GAMMAS = (1e-300, 1 - 1e-9)
 """Range of gamma: shapes near -1 reach many trials only next to its lower end."""
 
 
-class TrialLaw(ABC):
-    """The law of the number K of trials.
-
-    Example:
-        >>> law = law_of("logarithmic", trials=20)
-        >>> round(law.mean, 6), round(law.once, 2)
-        (20.0, 0.22)
-    """
-
-    type: ClassVar[str]
-
-    @property
-    @abstractmethod
-    def mean(self) -> float:
-        """E K."""
-
-    @property
-    @abstractmethod
-    def once(self) -> float:
-        """P(K = 1)."""
-
-    @abstractmethod
-    def log_slope(self, u: np.ndarray) -> np.ndarray:
-        """Log phi'(1 - u), u in [0, 1]: phi' itself leaves the range of doubles from some 700 Poisson trials on."""
-
-    @property
-    @abstractmethod
-    def slope_units(self) -> float:
-        """Absolute error of `log_slope` in rounding units, that of log E K left out."""
-
-    @abstractmethod
-    def found(self, u: np.ndarray) -> np.ndarray:
-        """1 - phi(1 - u): the probability that some trial hits an event that each hits with probability u."""
-
-    @abstractmethod
-    def rdp(self, base: np.ndarray, orders: np.ndarray, choices: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """Renyi divergences of the best trial from those of one, by the theorems of Papernot & Steinke.
-
-        Args:
-            base: D_a of one trial, shape (orders,).
-            orders: the orders a > 1 asked for, shape (orders,).
-            choices: further orders b >= 1 that the theorem may use, shape (choices,).
-            at: D_b of one trial, shape (choices,).
-        """
-
-    @abstractmethod
-    def spec(self) -> dict[str, Any]:
-        """JSON form; `law_from_spec` is its inverse."""
-
-
 @dataclass(frozen=True)
-class NegativeBinomial(TrialLaw):
+class NegativeBinomial:
     """P(K = k) proportional to (1 - gamma)^k prod_{l < k} (l + shape) / (l + 1), k = 1, 2, ...
 
     Shape 1 is the geometric law, shape 0 (its limit) the logarithmic one.
@@ -102,25 +52,31 @@ class NegativeBinomial(TrialLaw):
 
     @property
     def mean(self) -> float:
-        """Return (1/gamma - 1) / log(1/gamma) for shape 0, else shape (1 - gamma) / (gamma (1 - gamma^shape))."""
+        """E K: (1/gamma - 1) / log(1/gamma) for shape 0, else shape (1 - gamma) / (gamma (1 - gamma^shape))."""
         return _mean(self.shape, self.gamma)
 
     @property
     def once(self) -> float:
-        """Return P(K = 1), the generating function's slope at 0."""
+        """P(K = 1), the generating function's slope at 0."""
         return math.exp(float(self.log_slope(np.array(1.0))))
 
     def log_slope(self, u: np.ndarray) -> np.ndarray:
-        """Return log E K + (shape + 1) log(gamma / (gamma + (1 - gamma) u))."""
+        """Log phi'(1 - u), u in [0, 1]: log E K + (shape + 1) log(gamma / (gamma + (1 - gamma) u)).
+
+        phi' itself leaves the range of doubles from some 700 Poisson trials on.
+        """
         return math.log(self.mean) + (self.shape + 1) * np.log(self.gamma / (self.gamma + (1 - self.gamma) * u))
 
     @property
     def slope_units(self) -> float:
-        """Return (shape + 1) (4 + log(1/gamma)) + 10: four operations, one logarithm and what multiplies it."""
+        """Absolute error of `log_slope` in rounding units, that of log E K left out.
+
+        (shape + 1) (4 + log(1/gamma)) + 10: four operations, one logarithm and what multiplies it.
+        """
         return (self.shape + 1) * (4 - math.log(self.gamma)) + 10
 
     def found(self, u: np.ndarray) -> np.ndarray:
-        """Return the probability that some trial hits an event of probability u."""
+        """1 - phi(1 - u): the probability that some trial hits an event that each hits with probability u."""
         if self.gamma == 1.0:
             return np.asarray(u, dtype=float)
         rise = np.log1p((1 - self.gamma) / self.gamma * u)
@@ -129,7 +85,9 @@ class NegativeBinomial(TrialLaw):
         return np.expm1(-self.shape * rise) / math.expm1(self.shape * math.log(self.gamma))
 
     def rdp(self, base: np.ndarray, orders: np.ndarray, choices: np.ndarray, at: np.ndarray) -> np.ndarray:
-        """D_a + (1 + s)((1 - 1/b) D_b + log(1/gamma) / b) + log(E K) / (a - 1), the least over b (Theorem 2).
+        """Renyi divergences of the best trial: those of Theorem 2, the least over b.
+
+        D_a + (1 + s)((1 - 1/b) D_b + log(1/gamma) / b) + log(E K) / (a - 1).
 
         Args:
             base: D_a of one trial, shape (orders,).
@@ -141,7 +99,7 @@ class NegativeBinomial(TrialLaw):
         return base + (1 + self.shape) * float(np.min(rest)) + math.log(self.mean) / (orders - 1)
 
     def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """JSON form; `law_from_spec` is its inverse."""
         return {"law": self.type, "shape": self.shape, "gamma": self.gamma}
 
     def __str__(self) -> str:
@@ -150,7 +108,7 @@ class NegativeBinomial(TrialLaw):
 
 
 @dataclass(frozen=True)
-class PoissonTrials(TrialLaw):
+class PoissonTrials:
     """K ~ Poisson(mean); with none at all the output is a fixed one.
 
     Args:
@@ -213,6 +171,10 @@ class PoissonTrials(TrialLaw):
         return f"Poisson, mean {self.average:g}"
 
 
+TrialLaw = NegativeBinomial | PoissonTrials
+"""The law of the number K of trials."""
+
+
 def law_of(law: str | float | TrialLaw, *, trials: float) -> TrialLaw:
     """The law with that many trials on average.
 
@@ -254,13 +216,11 @@ def law_from_spec(table: dict[str, Any]) -> TrialLaw:
         PoissonTrials(average=3.0)
     """
     kind = check.choice("law", table.get("law"), [NegativeBinomial.type, PoissonTrials.type])
-    needed = ("mean",) if kind == PoissonTrials.type else ("shape", "gamma")
-    for name in needed:
+    law, names = (PoissonTrials, ("mean",)) if kind == PoissonTrials.type else (NegativeBinomial, ("shape", "gamma"))
+    for name in names:
         if name not in table:
             raise check.fail(name, f"given for a {kind} law", None)
-    if kind == PoissonTrials.type:
-        return PoissonTrials(table["mean"])
-    return NegativeBinomial(table["shape"], table["gamma"])
+    return law(*(table[name] for name in names))
 
 
 def _mean(shape: float, gamma: float) -> float:
@@ -295,6 +255,7 @@ class Selection(Mechanism):
     """
 
     type: ClassVar[str] = "selection"
+    takes_samples: ClassVar[bool] = False
     base: Compose
     law: TrialLaw
 
@@ -330,14 +291,13 @@ class Selection(Mechanism):
         """Return the selections over what one record may meet of the base, for a base with disjoint parts."""
         return tuple(Selection(each, self.law) for each in alternatives(self.base))
 
-    def series_taken(self) -> int:
-        """Return one above the highest number of a series in the base."""
-        return self.base.series_taken()
+    def inside(self) -> Iterator[Mechanism]:
+        """Return the parts of the base."""
+        return self.base.inside()
 
     def spec(self) -> dict[str, Any]:
         """Return the JSON form."""
-        rows = [part.spec() | {"steps": times} for part, times in self.base.parts()]
-        return {"type": self.type} | self.law.spec() | {"mechanisms": rows}
+        return {"type": self.type} | self.law.spec() | {"mechanisms": self.base.rows()}
 
     def __str__(self) -> str:
         return f"best of trials ({self.law}) of [{self.base}]"

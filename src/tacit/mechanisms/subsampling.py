@@ -10,7 +10,7 @@ from scipy.special import bdtrc, ndtr
 
 from tacit import check
 from tacit.errors import InvalidInput, Refused
-from tacit.mechanisms.base import SUBSAMPLED, Mechanism, OnBatches
+from tacit.mechanisms.base import Mechanism, OnBatches, check_unsampled
 from tacit.mechanisms.gaussian import Gaussian
 from tacit.mechanisms.pairs import GaussianPair, MixedPair, Pair, SubstitutedPair
 from tacit.mechanisms.renyi import fixed_size_rdp
@@ -50,47 +50,44 @@ class FixedSize(OnBatches):
 
     def dominating_pairs(self, relation: Relation) -> tuple[Pair, ...]:
         """Return the dominating pairs, (with, without) the record first."""
-        self._only_replacement(relation)
-        pairs = self.base.dominating_pairs(relation)
+        pairs = self._replaced(relation).dominating_pairs(relation)
         return pairs if self.fraction == 1.0 else tuple(SubstitutedPair(pair, self.fraction) for pair in pairs[:1])
 
     def pure_epsilon(self, relation: Relation) -> float:
         """Return the smallest known epsilon of pure DP."""
-        self._only_replacement(relation)
-        whole = self.base.pure_epsilon(relation)
-        return float(np.log1p(self.fraction * np.expm1(whole))) if whole < 700 else whole
+        return self._amplified(self._replaced(relation).pure_epsilon(relation))
 
     def epsilon_at(self, delta: float, relation: Relation) -> float:
         """Return the smallest known epsilon at delta."""
-        self._only_replacement(relation)
-        whole = self.base.epsilon_at(min(delta / self.fraction, 1.0), relation)
-        return float(np.log1p(self.fraction * np.expm1(whole))) if whole < 700 else whole
+        return self._amplified(self._replaced(relation).epsilon_at(min(delta / self.fraction, 1.0), relation))
+
+    def _amplified(self, epsilon: float) -> float:
+        return float(np.log1p(self.fraction * np.expm1(epsilon))) if epsilon < 700 else epsilon
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """See `fixed_size_rdp`."""
-        self._only_replacement(relation)
-        pure = self.base.pure_epsilon(relation) if self.base.is_pure(relation) else float("inf")
-        return fixed_size_rdp(self.fraction, lambda each: self.base.rdp(each, relation), pure, orders)
+        base = self._replaced(relation)
+        pure = base.pure_epsilon(relation) if base.is_pure(relation) else float("inf")
+        return fixed_size_rdp(self.fraction, lambda each: base.rdp(each, relation), pure, orders)
 
     def published_generic_rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:
         """q^2 D_a of the unsampled mechanism, as for a Poisson sample."""
-        self._only_replacement(relation)
-        return self.fraction**2 * self.base.rdp(orders, relation)
+        return self.fraction**2 * self._replaced(relation).rdp(orders, relation)
 
     def clt_mu_squared(self, relation: Relation) -> float:
         """2 g^2 (e^{mu^2} Phi(3 mu / 2) + 3 Phi(-mu / 2) - 2), mu of `base`: C_g(G_mu) in Bu et al., Theorem 5."""
-        self._only_replacement(relation)
-        mu = self.base.mu(relation)
+        mu = self._replaced(relation).mu(relation)
         return float(2 * self.fraction**2 * (np.exp(mu**2) * ndtr(1.5 * mu) + 3 * ndtr(-0.5 * mu) - 2))
 
     def zcdp(self, relation: Relation) -> float:
         """Return rho of zero-concentrated DP."""
-        self._only_replacement(relation)
-        return self.base.zcdp(relation)
+        return self._replaced(relation).zcdp(relation)
 
-    def _only_replacement(self, relation: Relation) -> None:
+    def _replaced(self, relation: Relation) -> Mechanism:
+        """`base`, under replace-one alone."""
         if relation is not Relation.REPLACE_ONE:
             raise Refused(f"{self} is accounted under replace_one only; got {relation.value}. State that relation.")
+        return self.base
 
     def __str__(self) -> str:
         return f"{self.base}.fixed_size({self.batch_size} of {self.records})"
@@ -101,8 +98,7 @@ def check_batches(mechanism: Any) -> None:
     check.count("records", mechanism.records)
     if check.count("batch_size", mechanism.batch_size) > mechanism.records:
         raise check.fail("batch_size", f"at most records = {mechanism.records}", mechanism.batch_size)
-    if mechanism.base.type in SUBSAMPLED:
-        raise InvalidInput(f"{mechanism.type} must be applied to one unsampled mechanism; got {mechanism.base}.")
+    check_unsampled(mechanism)
 
 
 @dataclass(frozen=True)
@@ -247,7 +243,6 @@ class TruncatedPoisson(OnBatches):
 
     def _sides(self, relation: Relation) -> tuple[Mechanism, Mechanism]:
         """What a step with room is, and what a full one is at most."""
-        self.others(relation)
         return self.base.poisson(self.sample_rate), self._halved.poisson(self.sample_rate)
 
     def rdp(self, orders: np.ndarray, relation: Relation) -> np.ndarray:

@@ -163,20 +163,20 @@ class ToeplitzStrategy:
         return len(self.coefficients)
 
     @cached_property
+    def _norms(self) -> np.ndarray:
+        """Norm of every column of T."""
+        inside = np.minimum(np.arange(self.iterations, 0, -1), self.bands)
+        return np.cumsum(np.square(self.coefficients))[inside - 1] ** 0.5
+
+    @cached_property
     def scales(self) -> np.ndarray:
         """d_0, ..., d_{n-1}."""
-        squares = np.cumsum(np.square(self.coefficients))
-        if not self.normalised:
-            return np.full(self.iterations, squares[-1] ** 0.5)
-        inside = np.minimum(np.arange(self.iterations, 0, -1), self.bands)
-        return squares[inside - 1] ** 0.5
+        return self._norms if self.normalised else np.full(self.iterations, self._norms[0])
 
     @cached_property
     def column_norms(self) -> np.ndarray:
         """Norm of every column of C, rounded up."""
-        squares = np.cumsum(np.square(self.coefficients))
-        inside = np.minimum(np.arange(self.iterations, 0, -1), self.bands)
-        return np.minimum(squares[inside - 1] ** 0.5 / self.scales * (1 + _ROUNDING), 1 + _ROUNDING)
+        return np.minimum(self._norms / self.scales * (1 + _ROUNDING), 1 + _ROUNDING)
 
     def sensitivity(self, *, participations: int = 1, separation: int | None = None) -> float:
         """A bound on ||C (x - x')|| for records of norm 1 that take part so often, so many steps apart.

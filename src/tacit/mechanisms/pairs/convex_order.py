@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Generic, TypeVar
 
 import numpy as np
 from scipy.special import ndtr
@@ -67,19 +68,15 @@ class UpperLaw:
     def plus(self, other: UpperLaw) -> UpperLaw:
         """The law of an independent sum, on the same grid."""
         sums = _Sums(self, other)
-        mass = np.zeros(sums.size)
-        double = self is other
-        for larger, smaller, ties in ((self, other, True), (other, self, False)):
-            factor = 2.0 if double else 1.0
-            for i, j, distance in sums.pairs(larger, smaller, ties):
+        mass, factor = np.zeros(sums.size), sums.factor
+        for larger, smaller in sums.orders:
+            for i, j, distance in sums.pairs(larger, smaller):
                 moved = larger.mass[i] * smaller.mass[j] * (factor if distance else 1.0)
                 place, share = sums.place(distance)
                 at = sums.at(larger, i, place)
                 mass[at.start + 1 : at.stop + 1] += share * moved
                 mass[at] += (1.0 - share) * moved
-            self._add_far(larger, smaller, sums, factor, mass)
-            if double:
-                break
+            self._add_far(larger, smaller, sums, mass)
         both_zero = self.zero * other.zero + sum(
             first.zero * second.add_to(mass, first.zero, sums.start) for first, second in ((self, other), (other, self))
         )
@@ -98,10 +95,10 @@ class UpperLaw:
         return max(float(below.sum()) - share, 0.0)
 
     @staticmethod
-    def _add_far(larger: UpperLaw, smaller: UpperLaw, sums: _Sums, factor: float, mass: np.ndarray) -> None:
+    def _add_far(larger: UpperLaw, smaller: UpperLaw, sums: _Sums, mass: np.ndarray) -> None:
         """Add the sums with a summand so small that it moves the other by less than one point."""
         index, upto = sums.far(larger, smaller)
-        weight = factor * larger.mass[index - larger.first]
+        weight = sums.factor * larger.mass[index - larger.first]
         below = np.cumsum(smaller.mass)[upto]
         # Means relative to the highest point of `smaller`, so that no exponential overflows.
         mean = np.cumsum(smaller.mass * np.exp(smaller.log_points - smaller.log_points[-1]))[upto]
@@ -173,11 +170,9 @@ class LowerLaw:
     def plus(self, other: LowerLaw) -> LowerLaw:
         """The law of an independent sum; a sum belongs to a cell by the distance of its summands' cells."""
         sums = _Sums(self, other)
-        mass, mean = np.zeros(sums.size), np.zeros(sums.size)
-        double = self is other
-        for larger, smaller, ties in ((self, other, True), (other, self, False)):
-            factor = 2.0 if double else 1.0
-            for i, j, distance in sums.pairs(larger, smaller, ties):
+        mass, mean, factor = np.zeros(sums.size), np.zeros(sums.size), sums.factor
+        for larger, smaller in sums.orders:
+            for i, j, distance in sums.pairs(larger, smaller):
                 times = factor if distance else 1.0
                 place, share = sums.place(distance)
                 at = sums.at(larger, i, place + (share >= 0.5))
@@ -188,8 +183,6 @@ class LowerLaw:
             below, mean_below = np.cumsum(smaller.mass)[upto], np.cumsum(smaller.mean)[upto]
             mass[at] += factor * larger.mass[place] * below
             mean[at] += factor * (larger.mean[place] * below + larger.mass[place] * mean_below)
-            if double:
-                break
         error = self.error + other.error + sums.error
         return LowerLaw(self.count + other.count, self.pitch, sums.start, mass, mean, error).trimmed()
 
@@ -272,13 +265,20 @@ def quadrature_error(far: float, half: float) -> float:
     return float(64 / 15 / 2 / (1 - rho**-2) * np.exp(log_growth - 2 * len(_NODES) * np.log(rho)))
 
 
-_Law = UpperLaw | LowerLaw
+_Law = TypeVar("_Law", UpperLaw, LowerLaw)
 
 
-class _Sums:
-    """Where the sums of the points of two laws on one grid lie."""
+class _Sums(Generic[_Law]):
+    """Where the sums of the points of two laws on one grid lie.
+
+    Attributes:
+        orders: both laws as the larger and the smaller summand; once where they are one law, whose sums of unlike
+            points then count `factor` times.
+    """
 
     def __init__(self, one: _Law, other: _Law):
+        self.orders = [(one, other)] if one is other else [(one, other), (other, one)]
+        self.factor = 2.0 if one is other else 1.0
         self._pitch = pitch = one.pitch
         lowest, highest = (
             float(np.logaddexp(pitch * a, pitch * b)) / pitch
@@ -300,9 +300,9 @@ class _Sums:
         place = int(np.floor(way))
         return place, float(np.expm1((way - place) * self._pitch) / np.expm1(self._pitch))
 
-    def pairs(self, larger: _Law, smaller: _Law, ties: bool) -> Iterator[tuple[slice, slice, int]]:
-        """Slices of the masses of both whose points are 0 (with `ties`), 1, ... apart, and that distance."""
-        nearest = max(larger.first - smaller.end + 1, 0 if ties else 1)
+    def pairs(self, larger: _Law, smaller: _Law) -> Iterator[tuple[slice, slice, int]]:
+        """Slices of the masses of both whose points are 0 (in the first order), 1, ... apart, and that distance."""
+        nearest = max(larger.first - smaller.end + 1, 0 if larger is self.orders[0][0] else 1)
         for distance in range(nearest, min(self._distance, larger.end - 1 - smaller.first) + 1):
             low, high = max(larger.first, smaller.first + distance), min(larger.end, smaller.end + distance)
             own = slice(low - larger.first, high - larger.first)
@@ -346,7 +346,7 @@ def _first_pitch(noise_multiplier: float, count: int) -> float:
 
 
 @lru_cache(maxsize=16)
-def sum_of_ratios(noise_multiplier: float, count: int, *, upper: bool) -> _Law:
+def sum_of_ratios(noise_multiplier: float, count: int, *, upper: bool) -> UpperLaw | LowerLaw:
     """The law above (`upper`) or below the sum of `count` ratios, by doubling.
 
     Args:

@@ -61,7 +61,7 @@ class SampledPair(_OnSample):
     @property
     def largest(self) -> float:
         """Losses grow with those of the base; infinite ones become -log(1 - rate) when a record is added."""
-        return self._moved(np.inf if self._ended and not self.remove else self.base.largest)
+        return self._moved(np.inf if self._end_mass and not self.remove else self.base.largest)
 
     def _moved(self, loss: float) -> float:
         return float(self._sign * log_mixture(self.rate, np.array(self._sign * loss)))
@@ -71,7 +71,7 @@ class SampledPair(_OnSample):
         """Return the losses of positive mass."""
         if self.base.table is not None:
             return ()
-        return (*(self._moved(loss) for loss in self.base.atoms), *([self._end] if self._ended else []))
+        return (*(self._moved(loss) for loss in self.base.atoms), *([self._end] if self._end_mass else []))
 
     def gaussian_limit(self, rate: float = 1.0, *, remove: bool = True) -> tuple[Pair, float]:
         """Return the Gaussian limit of the base on this sample."""
@@ -106,7 +106,7 @@ class SampledPair(_OnSample):
         base = self.base.nodes(slope * theta, slope * frequency)
         if base is None:
             return None
-        mixed, mass = Nodes(*self._on_sample(base.columns)), np.array([self._ended])
+        mixed, mass = Nodes(*self._on_sample(base.columns)), np.array([self._end_mass])
         p, q = ((1 - self.rate) * mass, mass) if self.remove else (mass, (1 - self.rate) * mass)
         return mixed.joined(Nodes(np.array([self._end]), p, q)) if p[0] else mixed
 
@@ -127,7 +127,7 @@ class SampledPair(_OnSample):
         return self._sign * float(np.log1p(-self.rate))
 
     @property
-    def _ended(self) -> float:
+    def _end_mass(self) -> float:
         """The mass of that loss."""
         return self.base.negative_infinity_mass if self.remove else self.base.infinity_mass
 
@@ -136,12 +136,12 @@ class SampledPair(_OnSample):
         loss = np.asarray(edges, dtype=float)
         if self.remove:
             p, q = self.base.bin_masses(unmixed(self.rate, loss))
-            if self._ended:
-                q[np.searchsorted(loss, self._end)] += self._ended
+            if self._end_mass:
+                q[np.searchsorted(loss, self._end)] += self._end_mass
             return (1 - self.rate) * q + self.rate * p, q
         p, q = self.base.bin_masses(-unmixed(self.rate, -loss))
-        if self._ended:
-            p[np.searchsorted(loss, self._end)] += self._ended
+        if self._end_mass:
+            p[np.searchsorted(loss, self._end)] += self._end_mass
         return p, (1 - self.rate) * p + self.rate * q
 
 
