@@ -24,8 +24,8 @@ from tacit.mechanisms import (
     RandomizedResponse,
     Shuffled,
 )
-from tacit.mechanisms.pairs import LARGEST_GROUP, GaussianMixturePair
 from tacit.mechanisms.pairs.gaussian import normal_cells
+from tacit.mechanisms.pairs.groups import LARGEST_GROUP, GaussianMixturePair
 from tacit.noise import SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff.curve import GroupCurve

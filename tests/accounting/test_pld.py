@@ -33,7 +33,7 @@ from tacit.mechanisms import (
     Shuffled,
     from_spec,
 )
-from tacit.mechanisms.pairs import SampledGaussianPair
+from tacit.mechanisms.pairs.gaussian import SampledGaussianPair
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_delta, gaussian_epsilon
 

@@ -32,7 +32,8 @@ from tacit.mechanisms import (
     Selection,
     law_of,
 )
-from tacit.mechanisms.pairs import AtomPair, LaplacePair, RangePair
+from tacit.mechanisms.pairs.discrete import AtomPair
+from tacit.mechanisms.pairs.laplace import LaplacePair, RangePair
 from tacit.relation import Relation
 from tacit.standing import Standing, downward, upward
 from tacit.tradeoff import Answer

@@ -13,7 +13,7 @@ from tacit.accounting import accountant
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import Gaussian, Laplace, RandomAllocation, from_spec
 from tacit.mechanisms.allocation import AllocationEpoch
-from tacit.mechanisms.pairs import AllocationPair
+from tacit.mechanisms.pairs.allocation import AllocationPair
 from tacit.mechanisms.pairs.convex_order import LowerLaw, UpperLaw, quadrature_error, sum_of_ratios
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_delta

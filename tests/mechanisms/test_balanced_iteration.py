@@ -11,7 +11,7 @@ from scipy.special import ndtr
 from tacit.accounting import accountant
 from tacit.errors import InvalidInput
 from tacit.mechanisms import BalancedIteration, Gaussian, Laplace, from_spec
-from tacit.mechanisms.pairs import SubsetSumPair
+from tacit.mechanisms.pairs.allocation import SubsetSumPair
 from tacit.relation import Relation
 
 DRAWS = 200_000

@@ -16,7 +16,10 @@ import numpy as np
 from tacit import check
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms.base import Compose, Mechanism, OnBatches
-from tacit.mechanisms.pairs import NOTHING, AllocationPair, EnclosedPair, GaussianPair, Pair, SubsetSumPair
+from tacit.mechanisms.pairs.allocation import AllocationPair, SubsetSumPair
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.discrete import NOTHING, EnclosedPair
+from tacit.mechanisms.pairs.gaussian import GaussianPair
 from tacit.relation import Relation
 
 LEAST_NOISE = 0.06

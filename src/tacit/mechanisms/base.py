@@ -15,7 +15,8 @@ import numpy as np
 
 from tacit import check
 from tacit.errors import InvalidInput, Refused
-from tacit.mechanisms.pairs import Pair, sampled_pairs
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.subsampled import sampled_pairs
 from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
 

@@ -12,20 +12,11 @@ import numpy as np
 from tacit import check
 from tacit.mechanisms.allocation import RandomAllocation
 from tacit.mechanisms.base import Mechanism, ShiftMechanism
-from tacit.mechanisms.pairs import (
-    LARGEST_GROUP,
-    AtomPair,
-    DiscreteGaussianPair,
-    DiscreteGaussianReplacePair,
-    GaussianMixturePair,
-    GaussianPair,
-    GaussianReplacePair,
-    IntegerMixturePair,
-    Pair,
-    SampledGaussianPair,
-    binomial_logs,
-    sampled_pairs,
-)
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.discrete import AtomPair, DiscreteGaussianPair, DiscreteGaussianReplacePair
+from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussianPair
+from tacit.mechanisms.pairs.groups import LARGEST_GROUP, GaussianMixturePair, IntegerMixturePair, binomial_logs
+from tacit.mechanisms.pairs.subsampled import sampled_pairs
 from tacit.mechanisms.renyi import poisson_gaussian_rdp, replaced_gaussian_rdp
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_epsilon

@@ -8,7 +8,8 @@ import numpy as np
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism, PureMechanism
-from tacit.mechanisms.pairs import AtomPair, Pair
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.discrete import AtomPair
 from tacit.mechanisms.renyi import pure_rdp
 from tacit.relation import Relation
 

@@ -11,21 +11,17 @@ import numpy as np
 from tacit import check
 from tacit.errors import Refused
 from tacit.mechanisms.base import PureMechanism, ShiftMechanism
-from tacit.mechanisms.pairs import (
-    LARGEST_GROUP,
-    AtomPair,
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.discrete import AtomPair, EnclosedPair
+from tacit.mechanisms.pairs.groups import LARGEST_GROUP, IntegerMixturePair, LaplaceMixturePair, binomial_logs
+from tacit.mechanisms.pairs.laplace import (
     DiscreteLaplacePair,
-    EnclosedPair,
-    IntegerMixturePair,
-    LaplaceMixturePair,
     LaplacePair,
     LaplaceReplacePair,
-    Pair,
     PermuteAndFlipPair,
     RangePair,
-    binomial_logs,
-    sampled_pairs,
 )
+from tacit.mechanisms.pairs.subsampled import sampled_pairs
 from tacit.mechanisms.renyi import atoms_rdp, pure_rdp
 from tacit.relation import Relation
 

@@ -14,7 +14,9 @@ from scipy.special import log_ndtr
 
 from tacit import check
 from tacit.mechanisms.base import Mechanism
-from tacit.mechanisms.pairs import NOTHING, CornersPair, EnclosedPair, GaussianPair, Pair, RectifiedGaussianPair
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.discrete import NOTHING, EnclosedPair
+from tacit.mechanisms.pairs.gaussian import CornersPair, GaussianPair, RectifiedGaussianPair
 from tacit.relation import Relation
 from tacit.root_finding import bracketed_root
 from tacit.tradeoff.gaussian import gaussian_delta, gaussian_epsilon

@@ -12,7 +12,9 @@ from tacit import check
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms.base import Mechanism, OnBatches, check_unsampled
 from tacit.mechanisms.gaussian import Gaussian
-from tacit.mechanisms.pairs import GaussianPair, MixedPair, Pair, SubstitutedPair
+from tacit.mechanisms.pairs.base import MixedPair, Pair
+from tacit.mechanisms.pairs.gaussian import GaussianPair
+from tacit.mechanisms.pairs.subsampled import SubstitutedPair
 from tacit.mechanisms.renyi import fixed_size_rdp
 from tacit.relation import Relation
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from scipy.stats import beta as beta_law
 
-from tacit.mechanisms.pairs import Pair
+from tacit.mechanisms.pairs.base import Pair
 
 
 def require(holds: object, sentence: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput, Refused
 from tacit.mechanisms import Compose, Laplace, Mechanism, alternatives
-from tacit.mechanisms.pairs import Pair
+from tacit.mechanisms.pairs.base import Pair
 from tacit.relation import Relation
 from tacit.testing import draws
 from tacit.tradeoff.gaussian import gaussian_delta

@@ -11,7 +11,8 @@ import pytest
 
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.mechanisms import DiscreteGaussian
-from tacit.mechanisms.pairs import DiscreteGaussianPair, SampledPair
+from tacit.mechanisms.pairs.discrete import DiscreteGaussianPair
+from tacit.mechanisms.pairs.subsampled import SampledPair
 from tacit.relation import Relation
 
 

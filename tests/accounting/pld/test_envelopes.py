@@ -11,18 +11,11 @@ from scipy.stats import binom
 from tacit.accounting.pld.accountant import Pld
 from tacit.accounting.pld.envelopes import BLOCK, AdaptiveLowerBound, FixedMemberLowerBound, coarse_dispatch, in_blocks
 from tacit.mechanisms import Compose, Exponential, Gaussian, RandomizedResponse
-from tacit.mechanisms.pairs import (
-    AdaptivePair,
-    AttainedPair,
-    JointPair,
-    Pair,
-    RangePair,
-    RevealedBlock,
-    RevealedPair,
-    SampledGaussianPair,
-    SampledPair,
-    attained_lines,
-)
+from tacit.mechanisms.pairs.adaptive import AdaptivePair, AttainedPair, JointPair, RevealedBlock, attained_lines
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.gaussian import SampledGaussianPair
+from tacit.mechanisms.pairs.laplace import RangePair
+from tacit.mechanisms.pairs.subsampled import RevealedPair, SampledPair
 from tacit.relation import Relation
 
 FAMILIES = [

@@ -15,7 +15,8 @@ from tacit.accounting.pld.inversion import saddle_line
 from tacit.accounting.pld.saddle_point import saddle_for_epsilon
 from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum
 from tacit.mechanisms import DiscreteGaussian, Gaussian, Laplace, Mechanism
-from tacit.mechanisms.pairs import Pair, SampledGaussianPair
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.gaussian import SampledGaussianPair
 from tacit.relation import Relation
 
 

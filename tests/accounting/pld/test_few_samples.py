@@ -6,7 +6,7 @@ from tacit.accounting import Ledger, account, accountant
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.simple_bounds import FewSamples, few_samples
 from tacit.mechanisms import Gaussian
-from tacit.mechanisms.pairs import SampledGaussianPair
+from tacit.mechanisms.pairs.gaussian import SampledGaussianPair
 
 
 @pytest.mark.slow_cases("0.06-0.01-100-True", "0.0625-0.001-1000-True")

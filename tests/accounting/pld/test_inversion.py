@@ -17,18 +17,11 @@ from tacit.accounting.pld.intervals import Contradiction, intersection
 from tacit.accounting.pld.inversion import SaddleLine
 from tacit.accounting.pld.schedule_cumulant import ScheduleCumulant
 from tacit.mechanisms import Gaussian
-from tacit.mechanisms.pairs import (
-    AtomPair,
-    DiscreteGaussianPair,
-    DiscreteGaussianReplacePair,
-    LaplacePair,
-    LaplaceReplacePair,
-    MixedPair,
-    Pair,
-    RangePair,
-    SampledGaussianPair,
-    SampledPair,
-)
+from tacit.mechanisms.pairs.base import MixedPair, Pair
+from tacit.mechanisms.pairs.discrete import AtomPair, DiscreteGaussianPair, DiscreteGaussianReplacePair
+from tacit.mechanisms.pairs.gaussian import SampledGaussianPair
+from tacit.mechanisms.pairs.laplace import LaplacePair, LaplaceReplacePair, RangePair
+from tacit.mechanisms.pairs.subsampled import SampledPair
 
 SHALLOW = [
     LaplacePair(1.3),

@@ -9,7 +9,7 @@ from tacit.accounting.pld.accountant import Pld
 from tacit.accounting.pld.envelopes import GroupedDispatch
 from tacit.accounting.pld.fft import grouped_by_noise
 from tacit.mechanisms import Compose, Gaussian
-from tacit.mechanisms.pairs import GaussianPair, SampledGaussianPair
+from tacit.mechanisms.pairs.gaussian import GaussianPair, SampledGaussianPair
 from tacit.relation import Relation
 
 

@@ -21,14 +21,9 @@ from tacit.accounting.pld.lattice import round_down, round_up
 from tacit.accounting.pld.lattice_sum import transform_error
 from tacit.accounting.pld.schedule_cumulant import ScheduleCumulant
 from tacit.accounting.pld.simple_bounds import Single
-from tacit.mechanisms.pairs import (
-    AtomPair,
-    GaussianPair,
-    GaussianReplacePair,
-    LaplacePair,
-    SampledGaussian,
-    SampledGaussianPair,
-)
+from tacit.mechanisms.pairs.discrete import AtomPair
+from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussian, SampledGaussianPair
+from tacit.mechanisms.pairs.laplace import LaplacePair
 
 ROOM = Path(rounding.__file__).parent
 THEORY = (ROOM / "THEORY.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from scipy.special import ndtr
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.inversion import SaddleLine
 from tacit.accounting.pld.schedule_cumulant import Schedule, SharedRule, coarsest_rule, midpoints
-from tacit.mechanisms.pairs import GaussianReplacePair, SampledGaussianPair
+from tacit.mechanisms.pairs.gaussian import GaussianReplacePair, SampledGaussianPair
 
 ENDS = (-11.0, 11.0)
 SIGMA, RATE = 1.2365586719593802, 0.3409090909090909  # Of a line that once fell short of delta by 3e-5 of itself.

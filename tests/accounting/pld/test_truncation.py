@@ -15,13 +15,9 @@ from tacit.accounting.pld.fft import Convolution
 from tacit.accounting.pld.sampled_cumulant import TruncatedCumulant
 from tacit.accounting.pld.truncation import TruncatedPair, TruncatedSum, Truncation
 from tacit.mechanisms import Gaussian
-from tacit.mechanisms.pairs import (
-    GaussianMixturePair,
-    GaussianReplacePair,
-    Pair,
-    SampledGaussian,
-    SampledGaussianPair,
-)
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.gaussian import GaussianReplacePair, SampledGaussian, SampledGaussianPair
+from tacit.mechanisms.pairs.groups import GaussianMixturePair
 
 RARE = [(0.8, 4e-4), (2.0, 1e-3), (0.6, 0.05)]
 

@@ -35,15 +35,10 @@ from tacit.accounting.pld.selection import SelectionCost
 from tacit.accounting.pld.simple_bounds import few_samples
 from tacit.errors import Refused
 from tacit.mechanisms import Mechanism, Menu, Selection
-from tacit.mechanisms.pairs import (
-    NOTHING,
-    EnclosedPair,
-    GaussianMixturePair,
-    GaussianPair,
-    IntegerMixturePair,
-    LaplaceMixturePair,
-    Pair,
-)
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.discrete import NOTHING, EnclosedPair
+from tacit.mechanisms.pairs.gaussian import GaussianPair
+from tacit.mechanisms.pairs.groups import GaussianMixturePair, IntegerMixturePair, LaplaceMixturePair
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve, TradeOff, worst

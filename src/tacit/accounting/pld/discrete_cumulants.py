@@ -30,8 +30,15 @@ from tacit.accounting.pld.step_cumulants import (
     logarithm_of,
     tilted_masses,
 )
-from tacit.mechanisms.pairs import GaussianPair, MixedPair, Nodes, Pair, SampledGaussian
-from tacit.mechanisms.pairs.base import LOG_TOLERANCE, exponential_tilt, weighted_mean_and_variance
+from tacit.mechanisms.pairs.base import (
+    LOG_TOLERANCE,
+    MixedPair,
+    Nodes,
+    Pair,
+    exponential_tilt,
+    weighted_mean_and_variance,
+)
+from tacit.mechanisms.pairs.gaussian import GaussianPair, SampledGaussian
 
 
 @dataclass(frozen=True)

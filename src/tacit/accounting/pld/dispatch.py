@@ -24,7 +24,7 @@ from tacit.accounting.pld.saddle_point import SMALLEST, saddle_for_delta, saddle
 from tacit.accounting.pld.simple_bounds import SimpleBounds, Single
 from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum, Unsuitable
 from tacit.accounting.pld.truncation import TruncatedSum, Truncation
-from tacit.mechanisms.pairs import Pair
+from tacit.mechanisms.pairs.base import Pair
 
 _POINTS = 20_000  # Points of one saddle line: about 10 ms.
 _ROUGH = 1 << 12  # Lattice points of the cross-check, whose bounds are wide but independent of the line's.

@@ -15,17 +15,11 @@ import numpy as np
 from tacit.accounting.pld.dispatch import Dispatch
 from tacit.accounting.pld.fft import grouped_by_noise
 from tacit.accounting.pld.intervals import Bounds
-from tacit.mechanisms.pairs import (
-    NOTHING,
-    AdaptivePair,
-    AttainedPair,
-    JointPair,
-    LaplacePair,
-    Pair,
-    RevealedBlock,
-    RevealedPair,
-    attained_lines,
-)
+from tacit.mechanisms.pairs.adaptive import AdaptivePair, AttainedPair, JointPair, RevealedBlock, attained_lines
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.discrete import NOTHING
+from tacit.mechanisms.pairs.laplace import LaplacePair
+from tacit.mechanisms.pairs.subsampled import RevealedPair
 from tacit.root_finding import bracketed_root
 
 BLOCK = 128

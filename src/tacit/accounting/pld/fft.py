@@ -29,7 +29,8 @@ from tacit.accounting.pld.saddle_point import (
     saddle_for_epsilon,
 )
 from tacit.accounting.pld.step_cumulants import CompositionCumulant
-from tacit.mechanisms.pairs import Pair, SampledGaussian
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.gaussian import SampledGaussian
 from tacit.root_finding import bisect
 
 Parts = Sequence[tuple[Pair, int]]

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from tacit.errors import Refused
-from tacit.mechanisms.pairs import Pair
+from tacit.mechanisms.pairs.base import Pair
 
 ALLOWANCE = 1e-9
 """Relative widening of every delta and epsilon, for what no engine counts by itself (THEORY.md, Section 2.3).

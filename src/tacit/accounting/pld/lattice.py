@@ -9,7 +9,7 @@ import numpy as np
 
 from tacit.accounting.pld.rounding import PERTURBATION, UNIT
 from tacit.accounting.pld.saddle_point import SMALLEST
-from tacit.mechanisms.pairs import LOSS_UNIT, Pair
+from tacit.mechanisms.pairs.base import LOSS_UNIT, Pair
 
 _MISFIT = 1e-13  # Relative distance up to which a loss counts as a lattice point; its true distance is in `loss_error`.
 _ON_POINT = 1e-9  # Distance in points up to which an atom counts as one; the lattice moves down by as much.

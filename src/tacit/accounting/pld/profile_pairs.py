@@ -17,8 +17,9 @@ from functools import cached_property
 import numpy as np
 
 from tacit.accounting.pld.dispatch import Dispatch
-from tacit.mechanisms.pairs import GaussianPair, GridPair, Pair, SampledGaussianPair
-from tacit.mechanisms.pairs.base import Table
+from tacit.mechanisms.pairs.adaptive import GridPair
+from tacit.mechanisms.pairs.base import Pair, Table
+from tacit.mechanisms.pairs.gaussian import GaussianPair, SampledGaussianPair
 from tacit.tradeoff import Curve
 
 Parts = list[tuple[Pair, int]]

@@ -23,7 +23,7 @@ from tacit.accounting.pld.rounding import (
     dot_units,
     pairwise_units,
 )
-from tacit.mechanisms.pairs import SampledGaussian
+from tacit.mechanisms.pairs.gaussian import SampledGaussian
 from tacit.root_finding import bisect
 
 _LONGEST = 20_000  # More nodes than this are not worth a search for the ends.

@@ -8,8 +8,8 @@ from scipy.special import log_ndtr
 from tacit.accounting.pld.quadrature import on_line
 from tacit.accounting.pld.schedule_cumulant import MOST_NODES, ScheduleCumulant
 from tacit.accounting.pld.step_cumulants import Unsuitable
-from tacit.mechanisms.pairs import SampledGaussian
 from tacit.mechanisms.pairs.base import LOG_TOLERANCE, gauss_legendre, steepness
+from tacit.mechanisms.pairs.gaussian import SampledGaussian
 
 _ELLIPSES = np.array([1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0])  # Bernstein ellipses to choose from.
 _LOWEST = -np.linspace(6.0, 40.0, 137)  # Lower ends of the noise to try.

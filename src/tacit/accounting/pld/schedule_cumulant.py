@@ -17,7 +17,7 @@ from scipy.special import ndtr
 from tacit.accounting.pld.quadrature import ROUNDED, log_decay, log_mix, shifted_sums
 from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, FUNCTION, MASS, UNIT, pairwise_units
 from tacit.accounting.pld.step_cumulants import StepCumulant, Unsuitable, logarithm_of, nearer_tails, tilted_masses
-from tacit.mechanisms.pairs import SampledGaussian
+from tacit.mechanisms.pairs.gaussian import SampledGaussian
 
 _DEPTHS = np.geomspace(0.05, 0.95, 12)  # Depths of strips to try, as shares of the deepest; any depth gives a bound.
 _MET = 6.0  # log of how much the ends may add to the error that is aimed at before a shallower strip is taken.

@@ -14,7 +14,9 @@ from scipy.special import ndtr
 from tacit.accounting.pld.intervals import ALLOWANCE, Bounds
 from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units
 from tacit.accounting.pld.saddle_point import SMALLEST, log_chernoff
-from tacit.mechanisms.pairs import AtomPair, Nodes, Pair, SampledGaussianPair
+from tacit.mechanisms.pairs.base import Nodes, Pair
+from tacit.mechanisms.pairs.discrete import AtomPair
+from tacit.mechanisms.pairs.gaussian import SampledGaussianPair
 from tacit.root_finding import bisect
 from tacit.tradeoff import ProfileCurve
 from tacit.tradeoff.gaussian import gaussian_deltas

@@ -30,7 +30,9 @@ from tacit.accounting.pld.step_cumulants import (
     StepCumulant,
     Unsuitable,
 )
-from tacit.mechanisms.pairs import GaussianMixturePair, GaussianPair, Pair, SampledGaussian
+from tacit.mechanisms.pairs.base import Pair
+from tacit.mechanisms.pairs.gaussian import GaussianPair, SampledGaussian
+from tacit.mechanisms.pairs.groups import GaussianMixturePair
 
 _ROUGH, _FINE = 1 << 12, 1 << 19  # Points of the lattice that looks for epsilon, and of the one that answers, at most.
 _FINER = 1 / 4  # Gap, relative to the usual one, of the one that answers: few losses are rounded to first order.
