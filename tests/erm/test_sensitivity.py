@@ -132,7 +132,7 @@ def test_clipped_gradients(loss, clip):
     case = problem(loss, records=30, width=3)
     for size in (0.0, 1.0, 50.0):
         theta = rng.normal(size=case.shape) * size
-        parts = case.contributions(theta)
+        parts = case.features[:, :, None] * case.slopes(case.features @ theta)[:, None, :]
         norms = np.linalg.norm(parts.reshape(30, -1), axis=1)
         assert norms.max() <= loss.lipschitz + 1e-12
         clipped = parts * np.minimum(1, clip / np.maximum(norms, 1e-300))[:, None, None]

@@ -10,6 +10,7 @@ import inspect
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Self
 
 import numpy as np
@@ -352,7 +353,8 @@ def _steps() -> list[tuple[str, Any]]:
                 seen.add(id(caller))  # Its innermost frame knows which step is being fitted.
                 running = frame.f_locals.get("step_idx") if stage == "_fit" else None
                 steps = caller.steps[: len(caller.steps) - 1 if running is None else running]
-                found += _before_perturbation(steps)
+                # Steps after a perturbation see records as it made them.
+                found += takewhile(lambda step: type(step[1]).__name__ != "InputPerturbation", steps)
             frame = frame.f_back
     finally:
         del frame
@@ -369,14 +371,6 @@ def warn_of(steps: tuple[str, ...]) -> None:
             PrivacyWarning,
             stacklevel=2,
         )
-
-
-def _before_perturbation(steps: list[Any]) -> Iterator[tuple[str, Any]]:
-    """The steps that see records as they are, not as `InputPerturbation` made them."""
-    for name, part in steps:
-        if type(part).__name__ == "InputPerturbation":
-            return
-        yield name, part
 
 
 def _unpaid(name: str, part: Any) -> Iterator[str]:

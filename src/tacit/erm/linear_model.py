@@ -28,7 +28,7 @@ from tacit.erm.weights import record_shares
 from tacit.errors import InvalidInput, UtilityWarning
 from tacit.mechanisms import Gaussian
 from tacit.relation import Relation
-from tacit.tradeoff import Epsilon, Target, TradeOff
+from tacit.tradeoff import Epsilon, Mu, Target, TradeOff
 
 Array = np.ndarray
 
@@ -141,36 +141,6 @@ class PrivateModel(PrivateEstimator, ABC):
         multiplier = smallest("noise_multiplier", Gaussian, target, relation=relation).value
         return Shape(size, columns, relation.sensitivity / multiplier, kind)
 
-    def _takes_cosines(
-        self, shape: Shape, features: str | None, categorical: Sequence[Any], *, free: bool = True, plain: bool = True
-    ) -> bool:
-        """Whether this fit is on cosines: by the rule where settings are `plain`, refused where they are not `free`."""
-        check.choice("features", features or "none", ("auto", "cosines", "none"))
-        free = free and self.data_bounds is not None and shape.mu > 0
-        if features == "auto":
-            return free and (bool(categorical) or (plain and self.norm_bound is None and shape.cosines()))
-        if features == "cosines" and not free:
-            hint = "They need data_bounds, delta > 0, and the method that the rule gives them."
-            raise check.fail("features", 'None or "auto" with these settings', features, hint)
-        return features == "cosines"
-
-    def _categories(self, shape: Shape, categorical: Sequence[Any]) -> tuple[dict[int, int], tuple[Array, Array]]:
-        """Column -> number of its codes, and the declared ends of all columns."""
-        low, high = column_bounds(self.data_bounds, shape.columns)
-        return categories_of(self, categorical, low, high), (low, high)
-
-    def _cosine_share(self, shape: Shape, categorical: Sequence[Any]) -> float:
-        """Share of mu^2 for the distribution functions of the columns that are no categories."""
-        return QUANTILE_SHARE if len(self._categories(shape, categorical)[0]) < shape.columns else 0.0
-
-    def _cosine_design(
-        self, X: Array, shape: Shape, categorical: Sequence[Any], terms: Terms, multiplier: float
-    ) -> CosineDesign:
-        """Cosines of distribution functions that are released here, at `multiplier`."""
-        categories, ends = self._categories(shape, categorical)
-        known = distributions(X, *ends, terms, multiplier=multiplier, size=shape.records, categories=categories)
-        return CosineDesign(known, categories, self._constant())
-
     def _constant(self) -> float:
         """The constant that stands for the intercept; 0 without one."""
         return 0.0
@@ -204,6 +174,49 @@ class PrivateModel(PrivateEstimator, ABC):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
+class AdditiveModel(PrivateModel):
+    """A private model that may be one of cosines of private distribution functions.
+
+    Args:
+        features: "cosines" fits an additive model on private distribution functions, which are paid from the same
+            budget (`CosineFeatures`; needs data_bounds); None the rows as they are; "auto" chooses by the rule of
+            `tacit.erm.gradient`.
+        categorical: columns of codes, by place or name, for cosines; see `DPBoostedTrees`.
+
+    All other parameters as in `PrivateModel`.
+    """
+
+    features: str | None = "auto"
+    categorical: Sequence[Any] = ()
+
+    def _takes_cosines(self, shape: Shape, *, free: bool = True, plain: bool = True) -> bool:
+        """Whether this fit is on cosines: by the rule where settings are `plain`, refused where they are not `free`."""
+        check.choice("features", self.features or "none", ("auto", "cosines", "none"))
+        free = free and self.data_bounds is not None and shape.mu > 0
+        if self.features == "auto":
+            return free and (bool(self.categorical) or (plain and self.norm_bound is None and shape.cosines()))
+        if self.features == "cosines" and not free:
+            hint = "They need data_bounds, delta > 0, and the method that the rule gives them."
+            raise check.fail("features", 'None or "auto" with these settings', self.features, hint)
+        return self.features == "cosines"
+
+    def _categories(self, shape: Shape) -> tuple[dict[int, int], tuple[Array, Array]]:
+        """Column -> number of its codes, and the declared ends of all columns."""
+        low, high = column_bounds(self.data_bounds, shape.columns)
+        return categories_of(self, self.categorical, low, high), (low, high)
+
+    def _cosine_share(self, shape: Shape) -> float:
+        """Share of mu^2 for the distribution functions of the columns that are no categories."""
+        return QUANTILE_SHARE if len(self._categories(shape)[0]) < shape.columns else 0.0
+
+    def _cosine_design(self, X: Array, shape: Shape, terms: Terms, multiplier: float) -> CosineDesign:
+        """Cosines of distribution functions that are released here, at `multiplier`."""
+        categories, ends = self._categories(shape)
+        known = distributions(X, *ends, terms, multiplier=multiplier, size=shape.records, categories=categories)
+        return CosineDesign(known, categories, self._constant())
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class LinearModel(PrivateModel):
     """A private model whose released parameters are the coefficients of unit rows.
 
@@ -232,15 +245,14 @@ class LinearModel(PrivateModel):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ConvexModel(LinearModel):
+class ConvexModel(LinearModel, AdditiveModel):
     """A linear model that minimises a regularised convex loss by one of `tacit.erm.METHODS`.
 
     Args:
         method: "objective" (pure where delta is 0), "gradient", or a `Method` with settings of its own; "auto" chooses
             by the rule of `tacit.erm.gradient`, from public shape alone, and `method_` says what.
-        features: "cosines" fits an additive model on private distribution functions, which are paid from the same
-            budget (`CosineFeatures`; needs data_bounds and method "auto"); None the rows as they are; "auto" chooses
-            by the rule of `tacit.erm.gradient`. With cosines `coef_` belongs to `design_.inputs(X)`.
+        features: "auto", "cosines" or None; see `AdditiveModel`. Cosines need method "auto", and `coef_` then belongs
+            to `design_.inputs(X)`.
         categorical: columns of codes, by place or name, for cosines; see `DPBoostedTrees`.
         regularization: lambda >= 0, or "auto": from n, p, the target and prior_norm alone.
         prior_norm: a public guess of the norm of the solution for unit rows.
@@ -253,8 +265,6 @@ class ConvexModel(LinearModel):
     """
 
     method: str | Method = "auto"
-    features: str | None = "auto"
-    categorical: Sequence[Any] = ()
     regularization: float | str = "auto"
     prior_norm: float = 12.0
     public_size: int | None = None
@@ -297,7 +307,7 @@ class ConvexModel(LinearModel):
         target = self._target(size)
         shape = self._shape(size, X.shape[1], target, self._kind())
         plain = self.regularization == "auto" and "prior_norm" not in self._set()
-        if self._takes_cosines(shape, self.features, self.categorical, free=self.method == "auto", plain=plain):
+        if self._takes_cosines(shape, free=self.method == "auto", plain=plain):
             return self._additive(X, targets, weights, target, shape)
         by_rule = "objective" if "prior_norm" in self._set() else shape.method()
         named = by_rule if self.method == "auto" else self.method
@@ -325,11 +335,11 @@ class ConvexModel(LinearModel):
 
     def _additive(self, X: Array, targets: Array, weights: Array | float, target: Target, shape: Shape) -> Release:
         """Distribution functions for a tenth of mu^2, then full-batch steps on their cosines for the rest."""
-        share = self._cosine_share(shape, self.categorical)
+        share = self._cosine_share(shape)
         terms = self._terms(X, target)
         parts = (share, mechanism_of), (1 - share - CHECK_SHARE, Gaussian), (CHECK_SHARE, Gaussian)
         (first, second, third), mechanism = split_bill(terms, *parts)
-        self.design_ = self._cosine_design(X, shape, self.categorical, terms, first)
+        self.design_ = self._cosine_design(X, shape, terms, first)
         self.method_ = shape.additive(self._loss(), self.design_.largest)
         problem = self._problem(X, targets, weights)
         problem = problem.with_strength(self._strength(problem, terms))
@@ -339,7 +349,7 @@ class ConvexModel(LinearModel):
 
     def _released_by_steps(self, problem: Problem, terms: Terms, steps: float, check: float) -> Release:
         """Noisy steps, and the lead of what they found over the constant answer, at these noise multipliers."""
-        release = self.method_.release(problem, terms.with_mu(terms.relation.sensitivity / steps))
+        release = self.method_.release(problem, replace(terms, target=Mu(terms.relation.sensitivity / steps)))
         measured = lead_of_numbers if self._kind() == NUMBERS else lead_of_classes
         scores, size = problem.features @ release.theta, problem.size
         self.lead_ = measured(scores, problem.targets, terms, multiplier=check, size=size)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from scipy.special import expit
@@ -19,32 +20,23 @@ from tacit import check
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
 class Loss(ABC):
-    """A convex loss l(s, y) of one record, s of length `outputs`."""
+    """A convex loss l(s, y) of one record, s of length `outputs`.
 
-    @property
-    def outputs(self) -> int:
-        """K, the number of scores of one record."""
-        return 1
+    Attributes:
+        outputs: k, the number of scores of one record.
+        lipschitz: Lipschitz constant sup ||dl/ds||_2; inf where there is none.
+        smoothness: the largest eigenvalue of d2l/ds2.
+        corners: number m of vectors v_1..v_m of norm <= lipschitz such that dl/ds always lies in conv{0, v_1, .., v_m}.
+            They may depend on the record, not on s. One when the sign of a single slope is known from the label.
+        alphabet: the targets of `accepts`, in words.
+    """
 
-    @property
-    @abstractmethod
-    def lipschitz(self) -> float:
-        """Lipschitz constant sup ||dl/ds||_2; inf where there is none."""
-
-    @property
-    @abstractmethod
-    def smoothness(self) -> float:
-        """The largest eigenvalue of d2l/ds2."""
-
-    @property
-    def corners(self) -> int:
-        """Number m of vectors v_1..v_m of norm <= lipschitz such that dl/ds always lies in conv{0, v_1, .., v_m}.
-
-        They may depend on the record, not on s. One when the sign of a single slope is known from the label.
-        """
-        return 1
+    outputs = 1
+    lipschitz = math.inf
+    smoothness = math.inf
+    corners = 1
+    alphabet = "finite numbers"
 
     def accepts(self, targets: Array) -> Array:
         """Which targets, (n,) of booleans, lie in the alphabet that the constants above are proven for."""
@@ -53,11 +45,6 @@ class Loss(ABC):
     def log_volume(self, strength: float) -> float:
         """Upper bound on log det(H + h + strength I) - log det(H + strength I), h one record's Hessian, H >= 0."""
         return math.log1p(self.smoothness / strength) if strength > 0 else math.inf
-
-    @property
-    def alphabet(self) -> str:
-        """The targets of `accepts`, in words."""
-        return "finite numbers"
 
     @abstractmethod
     def values(self, scores: Array, targets: Array) -> Array:
@@ -75,10 +62,7 @@ class Loss(ABC):
 class _Binary(Loss):
     """A loss of targets 1 and 0; others would stretch the slope beyond the Lipschitz constant."""
 
-    @property
-    def alphabet(self) -> str:
-        """The targets of `accepts`, in words."""
-        return "0 and 1"
+    alphabet = "0 and 1"
 
     def accepts(self, targets: Array) -> Array:
         """Which targets are 0 or 1."""
@@ -94,14 +78,10 @@ class Logistic(_Binary):
     """
 
     slope_bound: float = 1.0
+    lipschitz = property(attrgetter("slope_bound"))
 
     def __post_init__(self) -> None:
         check.probability("slope_bound", self.slope_bound, open_low=True)
-
-    @property
-    def lipschitz(self) -> float:
-        """Lipschitz constant, the largest ||dl/ds||_2."""
-        return self.slope_bound
 
     @property
     def smoothness(self) -> float:
@@ -137,11 +117,9 @@ class Softmax(Loss):
     """
 
     classes: int
-
-    @property
-    def outputs(self) -> int:
-        """K, the number of scores."""
-        return self.classes
+    outputs = property(attrgetter("classes"))
+    lipschitz = math.sqrt(2.0)
+    smoothness = 0.5
 
     @property
     def alphabet(self) -> str:
@@ -153,16 +131,6 @@ class Softmax(Loss):
         if not np.issubdtype(np.asarray(targets).dtype, np.integer):
             return np.zeros(len(targets), dtype=bool)
         return (targets >= 0) & (targets < self.classes)
-
-    @property
-    def lipschitz(self) -> float:
-        """Lipschitz constant, the largest ||dl/ds||_2."""
-        return math.sqrt(2.0)
-
-    @property
-    def smoothness(self) -> float:
-        """The largest eigenvalue of d2l/ds2."""
-        return 0.5
 
     @property
     def corners(self) -> int:
@@ -201,14 +169,10 @@ class HuberHinge(_Binary):
     """
 
     half_width: float = 0.5
+    lipschitz = 1.0
 
     def __post_init__(self) -> None:
         check.positive("half_width", self.half_width)
-
-    @property
-    def lipschitz(self) -> float:
-        """Lipschitz constant, the largest ||dl/ds||_2."""
-        return 1.0
 
     @property
     def smoothness(self) -> float:
@@ -241,21 +205,9 @@ class Squared(Loss):
     """
 
     residual_bound: float = math.inf
-
-    @property
-    def lipschitz(self) -> float:
-        """Lipschitz constant, the largest ||dl/ds||_2."""
-        return self.residual_bound
-
-    @property
-    def smoothness(self) -> float:
-        """The largest eigenvalue of d2l/ds2."""
-        return 1.0
-
-    @property
-    def corners(self) -> int:
-        """Number of vectors whose hull with 0 holds dl/ds; see `Loss.corners`."""
-        return 2
+    lipschitz = property(attrgetter("residual_bound"))
+    smoothness = 1.0
+    corners = 2
 
     def values(self, scores: Array, targets: Array) -> Array:
         """Losses, (n,)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from tacit import check
 from tacit.erm.estimators import PrivateClassifier
 from tacit.erm.gradient import MORE, TWO
+from tacit.erm.linear_model import AdditiveModel
 from tacit.erm.losses import softmax
 from tacit.erm.quantiles import mechanism_of
 from tacit.erm.release import Release, Terms
@@ -33,7 +33,7 @@ _RATE, _FULL_SIGNAL, _LEAST_RATE = 16.0, 5000.0, 0.15
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class DPMLPClassifier(PrivateClassifier):
+class DPMLPClassifier(PrivateClassifier, AdditiveModel):
     """A network of one hidden ReLU layer beside a linear model, trained by DP-SGD through `tacit.training.fit`.
 
     All weights that end in a score start from zero, so that it begins as the linear model of the same rows: on cosines
@@ -42,7 +42,7 @@ class DPMLPClassifier(PrivateClassifier):
     Args:
         hidden: width of the hidden layer; None means the number of features, at most 32.
         linear: whether the scores of a linear model are added.
-        features: "auto", "cosines" or None; see `ConvexModel`.
+        features: "auto", "cosines" or None; see `AdditiveModel`.
         categorical: columns of codes, by place or name, for cosines; see `DPBoostedTrees`.
         epochs: passes over the records; None means 20, or as many as give 100 steps.
         batch_size: expected records of a step; cut to the number of rows.
@@ -62,8 +62,6 @@ class DPMLPClassifier(PrivateClassifier):
 
     hidden: int | None = None
     linear: bool = True
-    features: str | None = "auto"
-    categorical: Sequence[Any] = ()
     epochs: float | None = None
     batch_size: int = 8192
     learning_rate: float | None = None
@@ -82,18 +80,18 @@ class DPMLPClassifier(PrivateClassifier):
         def spent(noise: float) -> Mechanism:
             return Gaussian(noise * unit).poisson(rate) * steps
 
-        if self._takes_cosines(shape, self.features, self.categorical):
-            share = self._cosine_share(shape, self.categorical)
+        if self._takes_cosines(shape):
+            share = self._cosine_share(shape)
             terms = self._terms(X, target)
             (first, noise), mechanism = split_bill(terms, (share, mechanism_of), (1 - share, spent))
-            self.design_ = self._cosine_design(X, shape, self.categorical, terms, first)
+            self.design_ = self._cosine_design(X, shape, terms, first)
         else:
             self._refuse_set(("categorical",))
             terms = self._terms(X, target)
             (noise,), mechanism = split_bill(terms, (1.0, spent))
         rows = self.design_.features(X)
         width = min(rows.shape[1], _MOST_HIDDEN) if self.hidden is None else self.hidden
-        self.model_ = self._from_zero(self._network(rows.shape[1], width), rows.shape[1])
+        self.model_ = self._network(rows.shape[1], check.count("hidden", width))
         pull = _RATE * min(1.0, max(_LEAST_RATE, size * shape.mu / _FULL_SIGNAL))
         learning_rate = pull if self.learning_rate is None else check.positive("learning_rate", self.learning_rate)
         self._train(rows, targets.astype(np.int64), terms, (noise * unit, rate, steps, learning_rate))
@@ -117,29 +115,23 @@ class DPMLPClassifier(PrivateClassifier):
         with torch.no_grad():
             return self.model_(torch.from_numpy(rows).float()).double().numpy()
 
-    def _network(self, columns: int, width: int) -> nn.Sequential:
-        import torch
-
-        from tacit.models import mlp
-
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(check.count("init_seed", self.init_seed, minimum=0))
-            return mlp(columns, len(self.classes_), hidden=(check.count("hidden", width),))
-
-    def _from_zero(self, network: nn.Sequential, columns: int) -> nn.Module:
+    def _network(self, columns: int, width: int) -> nn.Module:
         """With the linear path; of equal scores, since random ones would have to be unlearned against the noise."""
         import torch
 
-        from tacit.models import BesideLinear
+        from tacit.models import BesideLinear, mlp
 
-        for parameter in network[-1].parameters():
-            parameter.data.zero_()
-        if not self.linear:
-            return network
-        # Unit rows keep their length, on average, so that steps move the hidden layer little against its noise.
-        first = next(network.parameters())
+        seed = check.count("init_seed", self.init_seed, minimum=0)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(self.init_seed)
+            torch.manual_seed(seed)
+            network = mlp(columns, len(self.classes_), hidden=(width,))
+            for parameter in network[-1].parameters():
+                parameter.zero_()
+            if not self.linear:
+                return network
+            # Unit rows keep their length, on average, so that steps move the hidden layer little against its noise.
+            torch.manual_seed(seed)
+            first = next(network.parameters())
             first.normal_(std=math.sqrt(2 / len(first)))
         return BesideLinear(network, columns, len(self.classes_), scale=_HIDDEN_SCALE)
 

@@ -21,7 +21,7 @@ from tacit.mechanisms import Approximate, Gaussian, Mechanism, ObjectivePerturba
 from tacit.noise import SecureStream, Stream, rounded_gaussian, rounded_radial
 from tacit.relation import Relation
 from tacit.standing import Standing
-from tacit.tradeoff import Epsilon, Mu, Target, TradeOff
+from tacit.tradeoff import Epsilon, Target, TradeOff
 
 Array = np.ndarray
 
@@ -106,10 +106,6 @@ class Terms:
             rate: epsilon over the sensitivity of the computed values, > 0.
         """
         return rounded_radial(values, self.stream, rate=rate)
-
-    def with_mu(self, mu: float) -> Terms:
-        """These terms for a part of the release that is to have this mu."""
-        return replace(self, target=Mu(mu))
 
     def release(self, theta: Array, mechanism: Mechanism, facts: Mapping[str, float]) -> Release:
         """`Release` of theta under these terms, with the strongest standing that they allow.

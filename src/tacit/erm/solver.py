@@ -205,10 +205,6 @@ class Problem:
         """Second derivatives of each record's term in its scores, (n, k, k)."""
         return self.loss.curvatures(scores, self.targets) * np.reshape(self.weights, (-1, 1, 1))
 
-    def contributions(self, theta: Array) -> Array:
-        """Per-sample gradients of the loss, (n, p, k), for checks by brute force."""
-        return self.features[:, :, None] * self.slopes(self.features @ theta)[:, None, :]
-
 
 def blocked_sum(features: Array, slopes: Array) -> Array:
     """sum_i x_i slope_i^T, (p, k): blocks of `BLOCK_ROWS` records, added one after another.
