@@ -1,25 +1,14 @@
 """JSON form of mechanisms: one table of types, one table of keys, one parser."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from tacit import check
+from tacit.mechanisms import gaussian, generic, laplace, last_iterate
 from tacit.mechanisms.allocation import BalancedIteration, BallsAndBins, RandomAllocation
 from tacit.mechanisms.base import Compose, Mechanism, OnBatches
-from tacit.mechanisms.gaussian import DiscreteGaussian, Gaussian, GaussianMixture
-from tacit.mechanisms.generic import Approximate, Generic, ZeroConcentrated
-from tacit.mechanisms.laplace import (
-    BoundedRange,
-    DiscreteLaplace,
-    Exponential,
-    KaryRandomizedResponse,
-    Laplace,
-    PermuteAndFlip,
-    RandomizedResponse,
-)
-from tacit.mechanisms.last_iterate import LastIterate, ObjectivePerturbation
 from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian, MinSeparation, Strategy
 from tacit.mechanisms.parallel import Menu, Parallel
 from tacit.mechanisms.selection import Selection, law_from_spec
@@ -30,21 +19,21 @@ from tacit.serialization import json_table
 TYPES: dict[str, type[Mechanism]] = {
     kind.type: kind
     for kind in (
-        Gaussian,
-        Laplace,
-        DiscreteGaussian,
-        Exponential,
-        BoundedRange,
-        RandomizedResponse,
-        Approximate,
-        Generic,
-        DiscreteLaplace,
-        GaussianMixture,
-        KaryRandomizedResponse,
-        PermuteAndFlip,
-        ZeroConcentrated,
-        ObjectivePerturbation,
-        LastIterate,
+        gaussian.Gaussian,
+        laplace.Laplace,
+        gaussian.DiscreteGaussian,
+        laplace.Exponential,
+        laplace.BoundedRange,
+        laplace.RandomizedResponse,
+        generic.Approximate,
+        generic.Generic,
+        laplace.DiscreteLaplace,
+        gaussian.GaussianMixture,
+        laplace.KaryRandomizedResponse,
+        laplace.PermuteAndFlip,
+        generic.ZeroConcentrated,
+        last_iterate.ObjectivePerturbation,
+        last_iterate.LastIterate,
     )
 }
 _SAMPLING = (
@@ -99,11 +88,9 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
     kind = TYPES[named]
     own = {field.name: field.default is MISSING for field in fields(kind)}
     check.keys(f"a {kind.type} mechanism", entry.keys() - {"type"}, [*own, *_SAMPLING, *_LEDGER])
-    for name, required in own.items():
-        if required and name not in entry:
-            raise check.fail(name, f"given for a {kind.type} mechanism", None)
+    _need(entry, [name for name, required in own.items() if required], f"a {kind.type} mechanism")
     steps = check.count("steps", entry.get("steps", 1))
-    single = (*own, "sample_rate") if kind not in (Generic, GaussianMixture) else ()
+    single = (*own, "sample_rate") if kind not in (generic.Generic, gaussian.GaussianMixture) else ()
     varying = {key for key in single if isinstance(entry.get(key), list)}
     for key in varying:
         if len(entry[key]) != steps:
@@ -144,7 +131,7 @@ def _parallel(entry: dict[str, Any]) -> Parallel:
 def _matrix(entry: dict[str, Any]) -> Mechanism:
     """A run of correlated noise, with its cyclic sampling or, without any, of one participation."""
     own = ("noise_multiplier", "iterations", "strategy")
-    _need(entry, own, MatrixGaussian.type)
+    _need(entry, own, f"{MatrixGaussian.type} batches")
     run = MatrixGaussian(entry["noise_multiplier"], _strategy(entry["strategy"], entry["iterations"]))
     if "sampling" not in entry:
         check.keys("a matrix_gaussian mechanism", entry.keys() - {"type"}, [*own, *_LEDGER])
@@ -152,7 +139,7 @@ def _matrix(entry: dict[str, Any]) -> Mechanism:
     kind = _CYCLES[check.choice("sampling", entry["sampling"], _CYCLES)]
     taken = kind.parameters()
     check.keys(f"a {kind.type} mechanism", entry.keys() - {"type", "sampling"}, [*own, *taken, *_LEDGER])
-    _need(entry, tuple(name for name, default in taken.items() if default is MISSING), kind.type)
+    _need(entry, [name for name, default in taken.items() if default is MISSING], f"{kind.type} batches")
     return kind(run, **{name: entry[name] for name in taken if name in entry})  # type: ignore[call-arg]
 
 
@@ -186,20 +173,16 @@ def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> 
     base = kind(**{key: entry[key] for key in own if key in entry})
     sampling = check.choice("sampling", entry.get("sampling", "poisson"), ("poisson", *_LAWS))
     taken = _LAWS[sampling].parameters() if sampling in _LAWS else {"sample_rate": None}
-    _refuse(entry, tuple(name for name in _SAMPLING if name not in (*own, *taken, "sampling")), sampling)
-    _need(entry, tuple(name for name, default in taken.items() if default is MISSING), sampling)
+    for name in _SAMPLING:
+        if name in entry and name not in (*own, *taken, "sampling"):
+            raise check.fail(name, f"absent for {sampling} sampling", entry[name], "Poisson samples take sample_rate.")
+    _need(entry, [name for name, default in taken.items() if default is MISSING], f"{sampling} batches")
     if sampling == "poisson":
         return base.poisson(entry["sample_rate"]) if "sample_rate" in entry else base
     return _LAWS[sampling](base, **{name: entry[name] for name in taken if name in entry})  # type: ignore[call-arg]
 
 
-def _need(entry: dict[str, Any], names: tuple[str, ...], sampling: str) -> None:
+def _need(entry: dict[str, Any], names: Iterable[str], described: str) -> None:
     for name in names:
         if name not in entry:
-            raise check.fail(name, f"given for {sampling} batches", None)
-
-
-def _refuse(entry: dict[str, Any], names: tuple[str, ...], sampling: str) -> None:
-    for name in names:
-        if name in entry:
-            raise check.fail(name, f"absent for {sampling} sampling", entry[name], "Poisson samples take sample_rate.")
+            raise check.fail(name, f"given for {described}", None)

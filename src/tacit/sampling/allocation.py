@@ -133,7 +133,6 @@ class BalancedIterationSampling(Sampling):
     type: ClassVar[str] = "balanced_iteration"
     uniform: ClassVar[bool] = True
     whole_run: ClassVar[bool] = True
-    relations: ClassVar[tuple[Relation, ...]] = tuple(Relation)
     iterations: int | None = None
     series: int = 0
 

@@ -11,15 +11,8 @@ from numpy.typing import NDArray
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.mechanisms import (
-    BallsAndBins,
-    CyclicAllocation,
-    CyclicPoisson,
-    Gaussian,
-    MatrixGaussian,
-    Mechanism,
-    MinSeparation,
-)
+from tacit.mechanisms import BallsAndBins, Gaussian, Mechanism
+from tacit.mechanisms.matrix import CyclicAllocation, CyclicPoisson, MatrixGaussian, MinSeparation
 from tacit.noise import SecureStream, Stream
 from tacit.noise.discrete import uniform_integers
 from tacit.relation import Relation

@@ -152,9 +152,7 @@ def spend(
         0.1
     """
     check.choice("mode", mode, MODES)
-    choice = None if mode == "T1" else _CHOICE * target.epsilon
-    if mode == "T4":
-        choice = target.epsilon
+    choice = {"T1": None, "T4": target.epsilon}.get(mode, _CHOICE * target.epsilon)
     phases = _Phases(mode, search, training, choice, selection)
     if mode == "paper":
         searched, noise = None, _alone((1 - _CHOICE) * target.epsilon, target, training, relation)

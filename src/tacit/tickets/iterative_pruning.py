@@ -15,15 +15,7 @@ from torch import Tensor, nn
 
 from tacit import check
 from tacit.errors import InvalidInput
-from tacit.tickets.pruning import (
-    Masks,
-    by_magnitude,
-    dense_masks,
-    paper_shares,
-    random_masks,
-    start_magnitude_masks,
-    synflow_masks,
-)
+from tacit.tickets import pruning
 from tacit.tickets.ticket import WEIGHTS, Ticket, prunable, transfer
 
 Progress = Callable[[int, int], None]
@@ -95,11 +87,11 @@ def iterative_tickets(
         check.count(name, count)
     check.positive("learning_rate", learning_rate)
     names = prunable(model, tuple(patterns))
-    pruned = dict(shares) if shares is not None else paper_shares(names)
+    pruned = dict(shares) if shares is not None else pruning.paper_shares(names)
     start = {name: value.detach().clone() for name, value in model.named_parameters()}
     settings = f"{iterations} iterations a round, batch {batch_size}, rate {learning_rate:g}, seed {seed}"
     note = f"magnitude pruning{source and ' on '}{source}, {settings}"
-    tickets = _finished(folder, Ticket(dense_masks(model, names), start, provenance, note))
+    tickets = _finished(folder, Ticket(pruning.dense_masks(model, names), start, provenance, note))
     for round_ in range(len(tickets) - 1, rounds + 1):  # The last round is trained only to be measured.
         train_masked(
             model,
@@ -113,7 +105,7 @@ def iterative_tickets(
             on_progress=lambda done, before=round_ * iterations: on_progress(before + done, (rounds + 1) * iterations),
         )
         now, reached = tickets[-1], float(accuracy(model))
-        masks = by_magnitude({name: model.get_parameter(name) for name in now.masks}, now.masks, pruned)
+        masks = pruning.by_magnitude({name: model.get_parameter(name) for name in now.masks}, now.masks, pruned)
         tickets[-1] = replace(now, measured=dict(now.measured) | {"accuracy": reached})
         tickets.append(replace(now, masks=masks, measured={"before": reached}))
         if folder is not None:
@@ -263,13 +255,12 @@ def data_free_ticket(
     check.choice("origin", origin, ORIGINS)
     names = prunable(model, patterns)
     kept = dict.fromkeys(names, check.probability("density", density, open_low=True))
-    masks: Masks
     if origin == "random":
-        masks = random_masks(model, kept, torch.Generator().manual_seed(seed))
+        masks = pruning.random_masks(model, kept, torch.Generator().manual_seed(seed))
     elif origin == "start_magnitude":
-        masks = start_magnitude_masks(model, kept)
+        masks = pruning.start_magnitude_masks(model, kept)
     else:
-        masks = synflow_masks(model, density, torch.zeros(tuple(shape)), names)
+        masks = pruning.synflow_masks(model, density, torch.zeros(tuple(shape)), names)
     start = {name: value.detach().clone() for name, value in model.named_parameters()}
     return Ticket(masks, start, "public", f"{origin} masks")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +28,9 @@ from tacit.tradeoff import Epsilon
 from tacit.training import Fit, Functions, fit
 
 Data = tuple[Tensor, Tensor]
+Evaluate = Callable[[nn.Module], dict[str, float]]
+OnStep = Callable[[str, int, int], None]
+"""Called after each step with the name of the phase, the steps done and all steps of it."""
 # Splits are numbered by 53 random bits, all that a double of the stream holds.
 _SPLITS = 2**53
 
@@ -104,42 +108,26 @@ class PrivateTicket:
         self._check_parts()
         units = self.sampling.units(len(data[1]))
         rate = check.real("batch_size", plan.batch_size, low=0.0, high=units) / units
-        self._search, self._training = (Phase(rate, max(1, round(n / rate))) for n in (plan.search_epochs, plan.epochs))
-        spending = spend(
-            plan.mode,
-            Epsilon(plan.epsilon, plan.delta),
-            search=self._search,
-            training=self._training,
-            relation=self.ledger.relation,
-            selection=plan.selection,
-        )
-        self.spending = self._of_this_partition(spending)
+        epochs = {"search": plan.search_epochs, "training": plan.epochs}
+        self._phases = {stage: Phase(rate, max(1, round(n / rate))) for stage, n in epochs.items()}
+        target, relation = Epsilon(plan.epsilon, plan.delta), self.ledger.relation
+        self.spending = spend(plan.mode, target, **self._phases, relation=relation, selection=plan.selection)
+        if isinstance(self.spending.mechanism, Parallel):
+            # The partition has a number of its own, other than that of any run in the same ledger.
+            split = int(self.stream.uniform(1)[0] * _SPLITS)
+            self.spending = replace(self.spending, mechanism=replace(self.spending.mechanism, split=split))
 
-    def run(
-        self,
-        *,
-        evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
-        on_step: Callable[[str, int, int], None] = lambda stage, done, total: None,
-    ) -> TicketRun:
+    def run(self, *, evaluate: Evaluate | None = None, on_step: OnStep = lambda *_: None) -> TicketRun:
         """Find, choose and train; every release is in the ledger before it is made."""
         with self._recording(self.ledger, self.spending.mechanism, "planned: ticket, choice and training") as inner:
             ticket = self._found(inner, on_step)
             small = compact(ticket, self.build())
             model = ticket.apply(self.build()) if small is None else small
-            fitted = self._fit(
-                model,
-                self._training,
-                self.spending.training,
-                inner,
-                lambda done, total: on_step("training", done, total),
-                evaluate=evaluate,
-            )
+            fitted = self._fit(model, "training", inner, on_step, evaluate)
         whole_again = solid(model) if small is None else small.scattered(self.build())
         return TicketRun(whole_again, ticket, self.ledger, self.spending, fitted.history)
 
-    def find(
-        self, ledger: Ledger, on_step: Callable[[str, int, int], None] = lambda stage, done, total: None
-    ) -> Ticket:
+    def find(self, ledger: Ledger, on_step: OnStep = lambda *_: None) -> Ticket:
         """The chosen ticket alone, all that it costs in `ledger`; `run` finds one of its own and trains it.
 
         Raises:
@@ -182,11 +170,11 @@ class PrivateTicket:
             return self.spending.mechanism
         assert self.spending.search is not None
         assert self.spending.choice is not None
-        search = self._search.mechanism(self.spending.search)
+        search = self._phases["search"].mechanism(self.spending.search)
         choice = choice_mechanism(self.spending.choice, method=self.plan.selection)
         return replace(Parallel.of(search, choice), split=self.spending.mechanism.split)
 
-    def _found(self, ledger: Ledger, on_step: Callable[[str, int, int], None]) -> Ticket:
+    def _found(self, ledger: Ledger, on_step: OnStep) -> Ticket:
         """The chosen ticket; its releases are in `ledger`, or in T4 in the one that plans them."""
         if self.plan.mode == "T1":
             (public,) = self.candidates
@@ -210,13 +198,11 @@ class PrivateTicket:
         relation = self.ledger.relation
         return choose(scores, epsilon, self.stream, relation=relation, method=self.plan.selection)
 
-    def _pruned(self, ledger: Ledger, on_step: Any) -> list[tuple[Ticket, dict[str, Tensor]]]:
+    def _pruned(self, ledger: Ledger, on_step: OnStep) -> list[tuple[Ticket, dict[str, Tensor]]]:
         """A ticket for every density, by the magnitudes of a privately trained dense network, which are released."""
         model = self.build()
         start = {name: value.detach().clone() for name, value in model.named_parameters()}
-        noise = self.spending.search
-        assert noise is not None
-        self._fit(model, self._search, noise, ledger, lambda done, total: on_step("search", done, total))
+        self._fit(model, "search", ledger, on_step)
         trained = {name: value.detach().clone() for name, value in model.named_parameters()}
         names = prunable(model, self.plan.patterns)
         tickets = []
@@ -230,16 +216,9 @@ class PrivateTicket:
         return tickets
 
     def _fit(
-        self,
-        model: nn.Module,
-        phase: Phase,
-        noise_multiplier: float,
-        ledger: Ledger,
-        on_step: Callable[[int, int], None],
-        *,
-        evaluate: Callable[[nn.Module], dict[str, float]] | None = None,
+        self, model: nn.Module, stage: str, ledger: Ledger, on_step: OnStep, evaluate: Evaluate | None = None
     ) -> Fit:
-        inputs, targets = self.data
+        (inputs, targets), phase = self.data, self._phases[stage]
         return fit(
             model,
             inputs,
@@ -248,7 +227,7 @@ class PrivateTicket:
             optimizer=torch.optim.SGD(model.parameters(), lr=self.plan.learning_rate),
             clip_norm=self.plan.clip_norm,
             sampling=self.sampling,
-            noise_multiplier=noise_multiplier,
+            noise_multiplier=getattr(self.spending, stage),
             sample_rate=phase.sample_rate,
             expected_batch_size=self.plan.batch_size,
             steps=phase.steps,
@@ -256,7 +235,7 @@ class PrivateTicket:
             ledger=ledger,
             stream=self.stream,
             evaluate=evaluate,
-            callbacks=[Functions(on_step=on_step)],
+            callbacks=[Functions(on_step=partial(on_step, stage))],
         )
 
     def _correct(self, weights: dict[str, Tensor]) -> int:
@@ -288,13 +267,6 @@ class PrivateTicket:
             training, choice = int(self.sampling.part.sum()), len(self.selection_data[1])
             if training + choice != len(self.data[1]):
                 raise Refused("the records of training and of the choice must be disjoint; some would be in both.")
-
-    def _of_this_partition(self, spending: Spending) -> Spending:
-        """`spending` whose partition has a number of its own, other than that of any run in the same ledger."""
-        if not isinstance(spending.mechanism, Parallel):
-            return spending
-        split = int(self.stream.uniform(1)[0] * _SPLITS)
-        return replace(spending, mechanism=replace(spending.mechanism, split=split))
 
 
 def _checked(mode: str, candidates: Sequence[Ticket]) -> Sequence[Ticket]:

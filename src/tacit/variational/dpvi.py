@@ -323,7 +323,8 @@ class Posterior:
         """`count` parameter vectors, shape (count, d); they cost no privacy."""
         generator = torch.Generator()
         generator.manual_seed(seed) if seed is not None else generator.seed()
-        return self.mean + self._scaled(torch.randn(check.count("count", count), len(self.mean), generator=generator))
+        noise = torch.randn(check.count("count", count), len(self.mean), generator=generator)
+        return self.mean + (noise * self.factor if self.factor.dim() == 1 else noise @ self.factor.T)
 
     def predict_proba(self, inputs: Tensor | np.ndarray, *, samples: int = 200) -> Tensor:
         """Predictive class probabilities (n, classes), averaged over posterior samples (fixed, so repeatable)."""
@@ -336,7 +337,7 @@ class Posterior:
         if not isinstance(self.likelihood, LogisticLikelihood):
             raise check.fail("likelihood", "logistic for the probit approximation", type(self.likelihood).__name__)
         x = torch.as_tensor(inputs, dtype=self.mean.dtype)
-        variance = self._spread(x)
+        variance = (x * self.factor if self.factor.dim() == 1 else x @ self.factor).square().sum(1)
         return torch.sigmoid(x @ self.mean / torch.sqrt(1 + math.pi * variance / 8))
 
     def interval(self, level: float = 0.9) -> Tensor:
@@ -344,11 +345,3 @@ class Posterior:
         level = check.probability("level", level, open_low=True, open_high=True)
         reach = math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))
         return torch.stack([self.mean - reach * self.std, self.mean + reach * self.std], 1)
-
-    def _scaled(self, noise: Tensor) -> Tensor:
-        return noise * self.factor if self.factor.dim() == 1 else noise @ self.factor.T
-
-    def _spread(self, x: Tensor) -> Tensor:
-        """Predictive variance x^T S x of every row."""
-        projected = x * self.factor if self.factor.dim() == 1 else x @ self.factor
-        return projected.square().sum(1)
