@@ -236,9 +236,6 @@ class _Tree(CorrelatedNoise):
         return found - before
 
 
-Array = NDArray[np.float64]
-
-
 class Whitening:
     """Rows with independent noise, of the spread of z, made of the estimates of a run step by step.
 
@@ -259,7 +256,7 @@ class Whitening:
         self.strategy = strategy
         self._encoder = CorrelatedNoise.of(strategy)
 
-    def add(self, estimate: Array) -> Array:
+    def add(self, estimate: Vector) -> Vector:
         """The row of the next step, shape as `estimate`."""
         values = np.asarray(estimate, dtype=np.float64)
         rows = self._encoder.encode(values)
@@ -268,12 +265,12 @@ class Whitening:
         nodes = rows.reshape(-1, len(values))
         return 2.0 ** np.arange(len(nodes)) @ nodes * _of_nodes(len(nodes))
 
-    def squared_norms(self, patterns: Iterable[Array]) -> Array:
+    def squared_norms(self, patterns: Iterable[Vector]) -> Vector:
         """|L^-1 p|^2 for participation patterns p, given step by step, each of shape (patterns,)."""
         rows = Whitening(self.strategy)
         return np.asarray(sum(np.square(rows.add(step)) for step in patterns))
 
-    def pulled_back(self, rows: Array) -> Array:
+    def pulled_back(self, rows: Vector) -> Vector:
         """(L^-1)^T rows: inner products of the rows, shape (n, canaries), with what each single step adds to them."""
         if not isinstance(self.strategy, ToeplitzStrategy):
             return _over_blocks(rows)
@@ -284,12 +281,12 @@ class Whitening:
         return found / self.strategy.scales[:, None]
 
 
-def _of_nodes(completed: int | NDArray[np.int64]) -> Array:
+def _of_nodes(completed: int | NDArray[np.int64]) -> Vector:
     """1 / the standard deviation of sum_j 2^j z_j over so many nodes: sqrt(3 / (4^completed - 1))."""
     return np.sqrt(3 / (4.0**completed - 1))
 
 
-def _over_blocks(rows: Array) -> Array:
+def _over_blocks(rows: Vector) -> Vector:
     """Of a tree: for every step the sum, over the nodes that hold it, of their last step's row as that weighs them."""
     ends = np.arange(1, len(rows) + 1)
     scaled = rows * _of_nodes(np.log2(ends & -ends).astype(np.int64) + 1)[:, None]

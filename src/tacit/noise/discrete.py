@@ -37,12 +37,7 @@ def uniform_integer(stream: Stream, count: int) -> int:
         >>> uniform_integer(SeededStream(0), 10) in range(10)
         True
     """
-    count = check.count("count", count, maximum=2.0**63)
-    limit = 2**64 - 2**64 % count
-    while True:
-        word = int(stream.bits(1)[0])
-        if word < limit:
-            return word % count
+    return int(uniform_integers(stream, count, 1)[0])
 
 
 def uniform_integers(stream: Stream, count: int, size: int) -> NDArray[np.int64]:

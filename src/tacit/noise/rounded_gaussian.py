@@ -109,7 +109,8 @@ def rounded_gaussian(values: Values, stream: Stream, *, std: float, out: Values 
         part = slice(start, start + _BLOCK)
         open_values = _first_tier(flat[part], target[part], stream, grid, tau)
         if open_values is not None:
-            undecided.append(open_values.moved_by(start))
+            places, pairs = open_values.places + start, open_values.pairs + start // 2
+            undecided.append(replace(open_values, places=places, pairs=pairs))
     if undecided:
         decide_exactly(Undecided.joined(undecided), target, stream.refinement(), grid, tau / grid)
     return target.reshape(np.shape(values))
@@ -140,17 +141,10 @@ class Undecided:
         pairs = np.where(sines, places - len(radius_words), places)
         return cls(places, pairs, sines, radius_words[pairs], angle_words[pairs])
 
-    def moved_by(self, start: int) -> Undecided:
-        """The same in the whole array, for a block that begins at `start`."""
-        return replace(self, places=self.places + start, pairs=self.pairs + start // 2)
-
     @classmethod
     def joined(cls, parts: list[Undecided]) -> Undecided:
         """All of them."""
-        if len(parts) == 1:
-            return parts[0]
-        names = [field.name for field in fields(cls)]
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
 def _first_tier(values: Values, out: Values, stream: Stream, grid: float, tau: float) -> Undecided | None:
