@@ -93,10 +93,7 @@ class RevealedBlock(AdaptivePair):
         """Return the P-mass of infinite loss."""
         return float(np.exp(_log_tail(self.most, self.steps * self.rate)))
 
-    @property
-    def negative_infinity_mass(self) -> float:
-        """Return the Q-mass of loss -inf."""
-        return self.infinity_mass
+    negative_infinity_mass = infinity_mass
 
     @property
     def table(self) -> Table:

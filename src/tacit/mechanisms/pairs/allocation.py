@@ -191,18 +191,12 @@ class AllocationPair(TabulatedPair):
         order = np.argsort(loss)
         return loss[order], p[order], q[order]
 
-    @property
-    def infinity_mass(self) -> float:
-        """Return the P-mass of infinite loss: the mean that the law has lost, or its mass at 0."""
-        return self._outside[0]
-
-    @property
-    def negative_infinity_mass(self) -> float:
-        """Return the Q-mass of loss -inf."""
-        return self._outside[1]
+    infinity_mass = property(lambda self: self._outside[0])
+    negative_infinity_mass = property(lambda self: self._outside[1])
 
     @cached_property
     def _outside(self) -> tuple[float, float]:
+        """P-mass of loss inf and Q-mass of loss -inf: the mean that the law has lost, and its mass at 0."""
         law = self._law
         if not isinstance(law, UpperLaw):
             return 0.0, 0.0

@@ -37,6 +37,8 @@ class AtomPair(Pair):
     q: tuple[float, ...]
     disclosure_probability: float = 0.0
     discrete = True
+    atoms = property(attrgetter("losses"))
+    infinity_mass = property(attrgetter("disclosure_probability"))
 
     @classmethod
     def response(cls, epsilon: float, delta: float = 0.0) -> AtomPair:
@@ -49,19 +51,9 @@ class AtomPair(Pair):
         return cls((-epsilon, epsilon), (low * rest, high * rest), (high * rest, low * rest), delta)
 
     @property
-    def atoms(self) -> tuple[float, ...]:
-        """Return the losses of positive mass."""
-        return self.losses
-
-    @property
     def largest(self) -> float:
         """Return the supremum of the finite losses."""
         return max(self.losses, default=-np.inf)
-
-    @property
-    def infinity_mass(self) -> float:
-        """Return the P-mass of infinite loss."""
-        return self.disclosure_probability
 
     @property
     def negative_infinity_mass(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr
@@ -17,7 +18,7 @@ class GaussianPair(Pair):
     """P = N(mu, 1), Q = N(0, 1): the loss is N(mu^2/2, mu^2) under P and N(-mu^2/2, mu^2) under Q."""
 
     mu: float
-    covering_mu = tail_mu = property(lambda self: self.mu)
+    covering_mu = tail_mu = property(attrgetter("mu"))
 
     def edge_error(self, size: float) -> float:
         """Return four units of the two terms of an edge's place."""
@@ -175,16 +176,12 @@ class RectifiedGaussianPair(Pair):
 
     mu: float
     shift: float
+    atoms = property(lambda self: (self.shift,))
     reached = False  # No loss bends and slopes most in the same place, and below `shift` the gradient need not be 0.
 
     def edge_error(self, size: float) -> float:
         """Return four units of the three terms of an edge's place."""
         return LOSS_UNIT * (1 + size + self.shift + self.mu**2)
-
-    @property
-    def atoms(self) -> tuple[float, ...]:
-        """Return the losses of positive mass."""
-        return (self.shift,)
 
     @property
     def negative_infinity_mass(self) -> float:

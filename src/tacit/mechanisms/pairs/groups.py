@@ -260,6 +260,7 @@ class LaplaceMixturePair(Pair):
     epsilon: float
     log_weights: tuple[float, ...]
     remove: bool
+    largest = property(lambda self: self.atoms[1])
 
     @cached_property
     def _coefficients(self) -> tuple[np.ndarray, np.ndarray]:
@@ -290,11 +291,6 @@ class LaplaceMixturePair(Pair):
         """Return the losses of positive mass."""
         ends = (float(self._corners[0]), float(self._corners[-1]))
         return ends if self.remove else (-ends[1], -ends[0])
-
-    @property
-    def largest(self) -> float:
-        """Return the supremum of the finite losses."""
-        return self.atoms[1]
 
     def nodes(self, theta: float, frequency: float) -> Nodes:
         """Return the finite losses with their masses: both ends, and a rule between neighbouring shifts."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 
@@ -30,15 +31,11 @@ class LaplacePair(Pair):
     """P = Lap(epsilon), Q = Lap(0) of scale 1: the loss is clipped to [-epsilon, epsilon], with atoms at both ends."""
 
     epsilon: float
+    largest = property(attrgetter("epsilon"))
 
     def edge_error(self, size: float) -> float:
         """Return four units of the terms of an edge's place."""
         return LOSS_UNIT * (1 + size + self.epsilon)
-
-    @property
-    def largest(self) -> float:
-        """Return the supremum of the finite losses."""
-        return self.epsilon
 
     @property
     def atoms(self) -> tuple[float, ...]:
@@ -143,15 +140,11 @@ class LaplaceReplacePair(Pair):
 
     epsilon: float
     rate: float
+    largest = property(lambda self: self.atoms[1])
 
     def edge_error(self, size: float) -> float:
         """Return four units of the terms of an edge's place."""
         return LOSS_UNIT * (1 + size + self.epsilon - float(np.log(self.rate)))
-
-    @property
-    def largest(self) -> float:
-        """Return the supremum of the finite losses."""
-        return self.atoms[1]
 
     @property
     def atoms(self) -> tuple[float, ...]:
@@ -203,15 +196,11 @@ class RangePair(Pair):
     """
 
     epsilon: float
+    largest = property(attrgetter("epsilon"))
 
     def edge_error(self, size: float) -> float:
         """Return four units of the terms of an edge's place."""
         return LOSS_UNIT * (1 + size + self.epsilon)
-
-    @property
-    def largest(self) -> float:
-        """Return the supremum of the finite losses."""
-        return self.epsilon
 
     def attained(self, share: float) -> AtomPair:
         """The two outcomes of t = (1 + share) epsilon / 2, the worst case of one step at share * epsilon."""
