@@ -206,7 +206,9 @@ def boosted(
     scores = np.zeros((outputs, len(X)))
     for tree in range(trees):
         place, units = structure.leaves(tree, X), _units(answers - chances(scores))
-        sums = np.stack([np.bincount(place, weights=each, minlength=leaves) for each in units], axis=1)
+        # Without records bincount gives integers.
+        counts = [np.bincount(place, weights=each, minlength=leaves) for each in units]
+        sums = np.stack(counts, axis=1).astype(np.float64)
         values[tree] = rate / _UNITS * terms.noisy(sums, std=std * _UNITS)
         scores += values[tree][place].T
     facts = {"noise_std": std, "trees": float(trees), "value_std": rate * std, "clip_norm": RESIDUAL_BOUND}

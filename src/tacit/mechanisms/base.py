@@ -149,7 +149,8 @@ class Mechanism(ABC):
 
     def spec(self) -> dict[str, Any]:
         """JSON form; `from_spec` is its inverse."""
-        return {"type": self.type} | {field.name: getattr(self, field.name) for field in fields(self)}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"type": self.type} | {name: list(v) if isinstance(v, tuple) else v for name, v in own.items()}
 
     def refusal(self, facet: str, relation: Relation) -> Refused:
         """The error for a facet that this mechanism does not know."""

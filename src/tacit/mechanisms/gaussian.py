@@ -5,7 +5,7 @@ The discrete Gaussian mechanism: integer noise for an integer query.
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -92,9 +92,8 @@ class Gaussian(ShiftMechanism):
         """Renyi divergence of the Poisson-subsampled step; see `poisson_gaussian_rdp`."""
         if not self.noise_multiplier:
             return np.full(np.shape(orders), np.inf)
-        if relation is Relation.REPLACE_ONE:
-            return replaced_gaussian_rdp(sample_rate, self.noise_multiplier, np.asarray(orders, dtype=float))
-        return poisson_gaussian_rdp(sample_rate, self.noise_multiplier, np.asarray(orders, dtype=float))
+        divergence = replaced_gaussian_rdp if relation is Relation.REPLACE_ONE else poisson_gaussian_rdp
+        return divergence(sample_rate, self.noise_multiplier, orders)
 
     def poisson_clt_mu_squared(self, sample_rate: float, relation: Relation) -> float:
         """p^2 chi2(G_mu) = p^2 (e^{mu^2} - 1) (Bu et al., Theorem 5 and Lemma B.1)."""
@@ -187,10 +186,6 @@ class GaussianMixture(Mechanism):
         if relation is Relation.REPLACE_ONE:
             raise self.refusal("Renyi divergence", relation)
         return Gaussian(self.noise_multiplier / max(self.sensitivities)).rdp(orders, relation)
-
-    def spec(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return super().spec() | {"sensitivities": list(self.sensitivities), "probabilities": list(self.probabilities)}
 
     def __str__(self) -> str:
         return f"GaussianMixture({self.noise_multiplier:g}, {len(self.sensitivities)} components)"

@@ -56,10 +56,6 @@ class Generic(Mechanism):
         """Sampling never hurts: D_a is jointly quasi-convex, so the unsampled divergence is a bound."""
         return self.rdp(orders, relation)
 
-    def spec(self) -> dict[str, object]:
-        """Return the JSON form."""
-        return {"type": self.type, "orders": list(self.orders), "divergences": list(self.divergences)}
-
     def __str__(self) -> str:
         return f"Generic({len(self.orders)} orders)"
 

@@ -176,17 +176,14 @@ def _finished(folder: str | Path | None, fresh: Ticket) -> list[Ticket]:
     found: list[Ticket] = []
     while folder is not None and _path(folder, len(found)).exists():
         ticket = Ticket.load(_path(folder, len(found)))
-        described = (ticket.provenance, ticket.note) == (fresh.provenance, fresh.note)
-        if not described or not _same(ticket.start, fresh.start):
+        described = (ticket.provenance, ticket.note, ticket.start.keys())
+        same = described == (fresh.provenance, fresh.note, fresh.start.keys())
+        if not same or not all(torch.equal(value, fresh.start[name]) for name, value in ticket.start.items()):
             raise InvalidInput(f"folder must hold tickets of this model and these data; got {str(folder)!r} of others.")
         found.append(ticket)
         if "accuracy" not in ticket.measured:
             return found
     return found or [fresh]
-
-
-def _same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
-    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
 def winning(tickets: Sequence[Ticket], reference: float, *, largest_density: float = 0.1) -> Ticket:
