@@ -368,14 +368,14 @@ def test_disagreeing_engines_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_rounding_is_ordered_and_keeps_mass() -> None:
     """K of the rounded losses brackets K of the pair at every tilt, and the up rounding keeps both masses."""
     pair = SampledGaussianPair(0.6, 0.02, True)
-    line = on_line(pair, np.arange(-14.0, 30.0, 0.01), 0.01)
+    log_mass, loss = on_line(pair, np.arange(-14.0, 30.0, 0.01), 0.01)
     for pitch in (0.05, 0.01, 0.001):
         up = round_up(pair, -0.0203, pitch, int(25 / pitch))
         down = round_down(pair, -0.0203, pitch, int(25 / pitch), 3.0)
         assert up.masses.sum() + up.infinity_mass == pytest.approx(1.0, abs=1e-12)
         assert up.masses @ np.exp(-up.losses) == pytest.approx(1.0, abs=1e-10)
         for theta in (0.5, 1.0, 3.0, 6.0):
-            exact = float(np.exp(line.log_mass + theta * line.loss).sum())
+            exact = float(np.exp(log_mass + theta * loss).sum())
             assert down.masses @ np.exp(theta * down.losses) <= exact * (1 + 1e-10)
             assert up.masses @ np.exp(theta * up.losses) >= exact * (1 - 1e-10)
 

@@ -97,7 +97,7 @@ class Fact:
 
     def __post_init__(self) -> None:
         check.choice("id", self.id, FACTS)
-        object.__setattr__(self, "how", How(check.choice("how", self.how, [each.value for each in How])))
+        object.__setattr__(self, "how", How(check.choice("how", self.how, How)))
 
     @property
     def standing(self) -> Standing:
@@ -106,13 +106,7 @@ class Fact:
 
     def spec(self) -> dict[str, Any]:
         """JSON form."""
-        return {
-            "id": self.id,
-            "how": self.how.value,
-            "times": self.times,
-            "last_step": self.last_step,
-            "says": self.says,
-        }
+        return vars(self) | {"how": self.how.value}
 
     @classmethod
     def from_spec(cls, spec: object) -> Fact:
@@ -122,7 +116,7 @@ class Fact:
         last = table.get("last_step")
         return cls(
             check.text("id", table.get("id")),
-            How(check.choice("how", table.get("how"), [each.value for each in How])),
+            How(check.choice("how", table.get("how"), How)),
             check.count("times", table.get("times", 0), minimum=0),
             None if last is None else check.count("last_step", last, minimum=0),
             check.instance("says", table.get("says", ""), str, "a sentence"),
@@ -341,11 +335,8 @@ class Facts:
         return facts
 
 
-_ORDER = {how: rank for rank, how in enumerate(How)}
-
-
 def _rank(fact: Fact) -> int:
-    return _ORDER[fact.how]
+    return list(How).index(fact.how)
 
 
 def _joined(first: dict[str, Fact], second: dict[str, Fact]) -> dict[str, Fact]:

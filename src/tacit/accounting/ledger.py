@@ -7,8 +7,10 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tacit import check
 from tacit.accounting.adaptivity import FIXED, LATER, OUTSIDE, SCOPES, Choices, scope_of
@@ -166,13 +168,17 @@ class Ledger(Choices):
                 return
             if self._covers:
                 self.chosen_after_outputs(OUTSIDE)
-            last = self._entries[-1] if self._entries else None
-            if last is not None and (last.mechanism, last.note) == (mechanism, note):
-                self._entries[-1] = Entry(mechanism, last.steps + steps, note)
-            else:
-                self._entries.append(Entry(mechanism, steps, note))
-            for switch in mechanism.unsafe:
-                self.mark_unsafe(switch)
+            self._grow(self._entries, Entry(mechanism, steps, note))
+
+    def _grow(self, entries: list[Entry], new: Entry) -> None:
+        """Append an entry, or add its steps to the last one of the same mechanism and note."""
+        last = entries[-1] if entries else None
+        if last is not None and (last.mechanism, last.note) == (new.mechanism, new.note):
+            entries[-1] = replace(last, steps=last.steps + new.steps)
+        else:
+            entries.append(new)
+        for switch in new.mechanism.unsafe:
+            self.mark_unsafe(switch)
 
     def check_grouping(self, grouping: Callable[[bytes], str]) -> None:
         """Check that records form the same units as in the runs before.
@@ -321,13 +327,11 @@ class Ledger(Choices):
             self.origin = other.origin
 
     def _begins(self, later: Ledger) -> bool:
-        if not self._entries:
-            return True
-        *whole, last = self._entries
-        if len(later._entries) <= len(whole) or later._entries[: len(whole)] != whole:
-            return False
-        grown = later._entries[len(whole)]
-        return (grown.mechanism, grown.note) == (last.mechanism, last.note) and grown.steps >= last.steps
+        mine, theirs = self._entries, later._entries[: len(self._entries)]
+        if not mine or len(theirs) < len(mine):
+            return not mine
+        grown = replace(theirs[-1], steps=mine[-1].steps)
+        return [*theirs[:-1], grown] == mine and theirs[-1].steps >= mine[-1].steps
 
     def spec(self) -> dict[str, Any]:
         """JSON form: a SPEC with a note and a chain hash on every mechanism, and the hash of the whole."""
@@ -401,13 +405,7 @@ class Ledger(Choices):
                 "or none. The ledger was edited: use the original, or a SPEC without any hash and without facts."
             )
 
-    def __deepcopy__(self, memo: object) -> Self:
-        raise TypeError(_DETACHED)
-
-    def __copy__(self) -> Self:
-        raise TypeError(_DETACHED)
-
-    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:  # Copies ask it, too.
         raise TypeError(_DETACHED)
 
     @property
@@ -417,23 +415,16 @@ class Ledger(Choices):
         return Standing.weakest(self._marked, self.facts.standing, earlier)
 
     def _head(self) -> dict[str, Any]:
-        return {
-            "relation": self.relation.value,
-            "unit": self.unit,
-            "assumptions": self.assumptions,
-            "unsafe": self.unsafe,
-            "standing": self._told.value,
-        }
+        lists = {"assumptions": self.assumptions, "unsafe": self.unsafe}
+        return {"relation": self.relation.value, "unit": self.unit} | lists | {"standing": self._told.value}
 
     def _rows(self) -> list[dict[str, Any]]:
         rows = (*self._entries, *self.not_taken)
         return [entry.mechanism.spec() | {"steps": entry.steps, "note": entry.note} for entry in rows]
 
     def _chain(self) -> list[str]:
-        links = [_digest(self._head())]
-        for row in (*self.facts.spec(), *self._rows()):
-            links.append(_digest([links[-1], row]))
-        return links
+        rows = (*self.facts.spec(), *self._rows())
+        return list(accumulate(rows, lambda link, row: _digest([link, row]), initial=_digest(self._head())))
 
 
 def _digest(value: object) -> str:

@@ -60,7 +60,7 @@ class Held:
     @property
     def steps(self) -> Steps:
         """Everything that it may run."""
-        return sum((each for each in self.blocks.values()), Counter())
+        return sum(self.blocks.values(), Counter())
 
     def ledger(self, relation: str, unit: str, *, covered: bool = False) -> Ledger:
         """What it may have run, with what its ledgers said of it.
@@ -114,17 +114,13 @@ def read_rows(rows: Iterable[Row]) -> dict[str, Known]:
     known: dict[str, Known] = {}
     for row in rows:
         if row.kind == "declare":
-            known[row.dataset] = _declared(row)
+            body = row.body
+            scope = Scope.from_spec(body.get("scope", {"kind": "adaptive"}))  # Absent before there were scopes.
+            caps: dict[str, Target] = {} if scope.budget is None else {"epsilon": scope.budget}
+            known[row.dataset] = Known(row.dataset, body["relation"], body["unit"], body["facts"], scope, caps)
         else:
             _take(known[row.dataset], row)
     return known
-
-
-def _declared(row: Row) -> Known:
-    body = row.body
-    scope = Scope.from_spec(body.get("scope", {"kind": "adaptive"}))  # Absent before there were scopes.
-    caps: dict[str, Target] = {} if scope.budget is None else {"epsilon": scope.budget}
-    return Known(row.dataset, body["relation"], body["unit"], body["facts"], scope, caps)
 
 
 def mechanisms(steps: Steps) -> list[tuple[Mechanism, int]]:
@@ -175,8 +171,7 @@ def _reserve(known: Known, row: Row) -> None:
     body = row.body
     new = Held(row.reservation, body["label"], body["scope"], row.time, row.number)
     found = known.held.setdefault(row.reservation, new)
-    part = body.get("part")
-    found.part = None if part is None else (part[0], part[1])
+    found.part = tuple(body["part"]) if "part" in body else None
     added: Steps = Counter()
     for spec in body["mechanisms"]:
         text = json.dumps({key: value for key, value in spec.items() if key != "steps"}, sort_keys=True)

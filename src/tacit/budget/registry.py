@@ -11,7 +11,6 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -228,11 +227,9 @@ class DatasetBudget:
             self.store.refresh()
             rows = self.store.rows
             self._check_caps(draft, rows)  # Composed while nobody waits, and again where a row came in between.
-            if self.store.append(partial(self._unless_others, draft, self._last(rows))):
+            seen = self._last(rows)
+            if self.store.append(lambda now, seen=seen: [draft] if self._last(now) == seen else []):
                 return
-
-    def _unless_others(self, draft: Draft, seen: int, rows: tuple[Row, ...]) -> list[Draft]:
-        return [draft] if self._last(rows) == seen else []
 
     def reserve_more(self, held: Held, missing: Steps, block: str, head: dict[str, Any]) -> None:
         """Reserve more for a run that has a reservation.

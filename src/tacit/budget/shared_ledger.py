@@ -210,13 +210,7 @@ class SharedLedger(Ledger):
                 ahead = self._mine()
                 ahead.add(mechanism, steps, note)
                 self._reserve(wanted, ahead)
-            last = self._local[-1] if self._local else None
-            if last is not None and (last.mechanism, last.note) == (mechanism, note):
-                self._local[-1] = Entry(mechanism, last.steps + steps, note)
-            else:
-                self._local.append(Entry(mechanism, steps, note))
-            for switch in mechanism.unsafe:
-                super().mark_unsafe(switch)
+            self._grow(self._local, Entry(mechanism, steps, note))
 
     def settle(self) -> None:
         """Keep in the registry what this ledger says of facts and standing at the end of a run."""

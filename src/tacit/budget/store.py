@@ -7,15 +7,15 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.locking import writing
-from tacit.signing import SigningKey, latest_count, new_id, raise_count, signing_key
+from tacit.signing import latest_count, new_id, raise_count, signing_key
 
 VARIABLE = "TACIT_BUDGET"
 """Environment variable with the path or URL of the registry."""
@@ -109,8 +109,12 @@ class Store:
         self._rows: list[Row] = []
         self._link = ""
         self._clean: tuple[int, int, int] | None = None
-        self.key = _own_key()
-        self.id = ""
+        key = signing_key()
+        if key is None:
+            raise InvalidInput(
+                "TACIT_KEY must be a key that can be read or made: a registry signs every entry; got none."
+            )
+        self.key, self.id = key, ""
         if create:
             self._create()
         self.refresh()
@@ -159,11 +163,9 @@ class Store:
 
     def keep_fingerprint(self, dataset: str, digest: str, hashes: bytes) -> None:
         """Keep keyed hashes of records; the entry that vouches for them holds `digest`."""
+        statement = "INSERT INTO fingerprints (dataset, digest, hashes) VALUES (:d, :x, :h) ON CONFLICT DO NOTHING"
         with self._transaction() as run:
-            known = run("SELECT 1 FROM fingerprints WHERE dataset = :d AND digest = :x", d=dataset, x=digest).first()
-            if known is None:
-                statement = "INSERT INTO fingerprints (dataset, digest, hashes) VALUES (:d, :x, :h)"
-                run(statement, d=dataset, x=digest, h=hashes)
+            run(statement, d=dataset, x=digest, h=hashes)
 
     def fingerprint(self, dataset: str, digest: str) -> bytes:
         """The keyed hashes whose entry holds `digest`.
@@ -171,33 +173,26 @@ class Store:
         Raises:
             InvalidInput: they are gone.
         """
+        statement = "SELECT hashes FROM fingerprints WHERE dataset = :d AND digest = :x"
         with self._transaction() as run:
-            found = run(
-                "SELECT hashes FROM fingerprints WHERE dataset = :d AND digest = :x", d=dataset, x=digest
-            ).first()
+            found = run(statement, d=dataset, x=digest).first()
         if found is None:
             raise InvalidInput(f"registry must hold the fingerprint of {dataset!r}; it was removed. Restore a backup.")
         return bytes(found[0])
 
     def _create(self) -> None:
-        if self.path is None:
-            self._make_tables()
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with writing("registry", self.path):
-            self._make_tables()
-
-    def _make_tables(self) -> None:
         import sqlalchemy
 
-        if not sqlalchemy.inspect(self._engine).has_table("head"):
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        with writing("registry", self.path) if self.path is not None else nullcontext():
+            if not sqlalchemy.inspect(self._engine).has_table("head"):
+                with self._transaction() as run:
+                    for statement in (*_TABLES, *_TRIGGERS.get(self._engine.dialect.name, ())):
+                        run(statement)
             with self._transaction() as run:
-                for statement in (*_TABLES, *_TRIGGERS.get(self._engine.dialect.name, ())):
-                    run(statement)
-        with self._transaction() as run:
-            if run("SELECT id FROM head").first() is None:
                 statement = "INSERT INTO head (one, id, signer, counter, link) VALUES (1, :id, :key, 0, '')"
-                run(statement, id=new_id(), key=self.key.id)
+                run(statement + " ON CONFLICT DO NOTHING", id=new_id(), key=self.key.id)
 
     @contextmanager
     def _transaction(self) -> Iterator[Callable[..., Any]]:
@@ -209,17 +204,13 @@ class Store:
         try:
             with self._engine.begin() as connection:
                 yield lambda statement, **values: connection.execute(sqlalchemy.text(statement), values)
-        except sqlalchemy.exc.SQLAlchemyError as error:
-            self._forget(before, link)
+        except BaseException as error:
+            del self._rows[before:]
+            self._link = link
+            if not isinstance(error, sqlalchemy.exc.SQLAlchemyError):
+                raise
             told = str(getattr(error, "orig", error)).strip().partition("\n")[0]
             raise InvalidInput(f"registry must be a database that works; got {self.place!r}. {told}.") from None
-        except BaseException:
-            self._forget(before, link)
-            raise
-
-    def _forget(self, number: int, link: str) -> None:
-        del self._rows[number:]
-        self._link = link
 
     def _read(self, run: Callable[..., Any]) -> None:
         # Nobody appends between the head and the entries that it counts: SQLite locks with BEGIN IMMEDIATE.
@@ -256,13 +247,10 @@ class Store:
 
     def _insert(self, run: Callable[..., Any], draft: Draft) -> Row:
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        bare = Row(**asdict(draft), number=len(self._rows) + 1, time=when)
-        row = Row(**asdict(draft), number=bare.number, time=when, link=self._linked(bare))
-        statement = "INSERT INTO entries (number, time, dataset, kind, reservation, body, link) VALUES "
-        run(
-            statement + "(:number, :time, :dataset, :kind, :reservation, :body, :link)",
-            **{**asdict(row), "body": json.dumps(row.body, sort_keys=True)},
-        )
+        row = Row(**vars(draft), number=len(self._rows) + 1, time=when)
+        row = replace(row, link=self._linked(row))
+        statement = "INSERT INTO entries VALUES (:number, :time, :dataset, :kind, :reservation, :body, :link)"
+        run(statement, **vars(row) | {"body": json.dumps(row.body, sort_keys=True)})
         self._rows.append(row)
         self._link = row.link
         return row
@@ -316,18 +304,9 @@ def _file_system(path: Path) -> str:
 
 def _on_connect(connection: Any, _: object) -> None:
     connection.isolation_level = None  # SQLAlchemy begins transactions, not the driver.
-    cursor = connection.cursor()
     # A reservation is on disk before any noise is drawn, whatever happens to the machine.
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.close()
+    connection.execute("PRAGMA synchronous=FULL").close()
 
 
 def _begin_immediate(connection: Any) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _own_key() -> SigningKey:
-    key = signing_key()
-    if key is None:
-        raise InvalidInput("TACIT_KEY must be a key that can be read or made: a registry signs every entry; got none.")
-    return key

@@ -14,6 +14,7 @@ from typing import Any
 from tacit import accounting, check
 from tacit.accounting import Ledger
 from tacit.accounting.adaptivity import FIXED
+from tacit.accounting.registry import ask
 from tacit.budget.records import ABANDONED, Held, Known, Steps, mechanisms
 from tacit.budget.scopes import Scope, in_words, least_noise, reached, target_from_spec, used
 from tacit.budget.store import Row
@@ -47,7 +48,9 @@ def total_of(known: Known) -> Ledger:
             for entry in alone.entries:
                 found.add(entry.mechanism, entry.steps, held.label)
     if known.scope.is_filter:
-        _add_filter(found, known)
+        if any(held.steps for held in counted):
+            spent = known.scope.filter_after((), known.relation)
+            found.add(spent.mechanism, note=spent.note)
     else:
         for number, split in enumerate(sorted({held.part[0] for held in counted if held.part is not None})):
             found.add(_parallel(counted, split, known.splits[split], number), note=f"parts of {split}")
@@ -112,10 +115,12 @@ def check_left(known: Known, label: str) -> None:
 
 def left_in_words(known: Known, cap: Target) -> str:
     """What one more release may cost under `cap`, as the noise of a single Gaussian release."""
-    if known.scope.kind == "pure":
-        return _pure_left(known)
     if known.scope.is_filter:
-        noise = least_noise(known.scope.filter_after(_ran(known), known.relation))
+        spent = known.scope.filter_after(_ran(known), known.relation)
+        if known.scope.kind == "pure":
+            left = float((spent.limit - spent.spent)[0])
+            return f"Left: one release of pure epsilon {left:.4g}." if left > 0 else _NOTHING
+        noise = least_noise(spent)
     else:
         noise = _least_noise(known, cap)
     if noise is None:
@@ -141,7 +146,7 @@ def odometer_in_words(known: Known) -> str:
     """The statement of an odometer; empty under another scope."""
     if known.scope.kind != "odometer":
         return ""
-    delta = next((cap.delta for cap in known.caps.values() if isinstance(cap, Epsilon)), _DELTA)
+    delta = delta_of(known)
     return (
         f"Odometer: with probability {1 - delta:g} the privacy loss that happened is at most "
         f"{_bound(known, delta):.4g} at all times (ex post: no guarantee of the runs beforehand)."
@@ -168,13 +173,6 @@ def _may_follow(known: Known, counted: list[Held]) -> bool:
     return any(scopes[each] != "fixed" and set(order[:i]) - {each} for i, each in enumerate(order))
 
 
-def _add_filter(found: Ledger, known: Known) -> None:
-    """The filter's whole budget, once anything was reserved."""
-    if any(held.steps for held in _counted(known)):
-        spent = known.scope.filter_after((), known.relation)
-        found.add(spent.mechanism, note=spent.note)
-
-
 def _check_filter(before: Known, after: Known, label: str) -> None:
     try:
         after.scope.filter_after(_ran(after), after.relation)
@@ -191,12 +189,6 @@ def _exceeded(before: Known, cap: Target, label: str, now: float, then: float) -
         f"budget of {before.name!r} must stay within {in_words(cap)}; run {label!r} would take it from "
         f"{now:.4g} to {then:.4g}. {left_in_words(before, cap)}"
     )
-
-
-def _pure_left(known: Known) -> str:
-    spent = known.scope.filter_after(_ran(known), known.relation)
-    left = float((spent.limit - spent.spent)[0])
-    return f"Left: one release of pure epsilon {left:.4g}." if left > 0 else _NOTHING
 
 
 def _least_noise(known: Known, cap: Target) -> float | None:
@@ -250,7 +242,7 @@ def total_table(known: Known) -> dict[str, Any]:
     """Caps, total, reservations and assumptions of a data set."""
     total, delta = total_of(known), delta_of(known)
     spent = curve_of(total, next(iter(known.caps.values()), None))
-    answer = spent.epsilon(delta)
+    answers = ask(spent, delta=delta).row()
     held = [
         {name: getattr(each, name) for name in ("label", "time", "status", "scope")}
         | {"mechanisms": [mechanism.spec() | {"steps": steps} for mechanism, steps in mechanisms(each.steps)]}
@@ -265,15 +257,7 @@ def total_table(known: Known) -> dict[str, Any]:
         "caps": [
             {"cap": in_words(cap), "spent": reached(cap, spent), "met": cap.met(spent)} for cap in known.caps.values()
         ],
-        "total": {
-            "accountant": spent.source,
-            "standing": spent.standing.value,
-            "epsilon": float(answer),
-            "epsilon_lower": answer.interval[0],
-            "delta": delta,
-            "mu": float(spent.mu()),
-            "advantage": float(spent.advantage()),
-        },
+        "total": {name: value for name, value in answers.items() if name not in ("relation", "delta_lower")},
         "assumptions": total.assumptions,
         "unsafe": total.unsafe,
         "reservations": held,

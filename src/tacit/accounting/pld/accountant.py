@@ -42,7 +42,7 @@ from tacit.mechanisms.pairs.groups import GaussianMixturePair, IntegerMixturePai
 from tacit.relation import Relation
 from tacit.standing import Standing
 from tacit.tradeoff import Curve, GaussianCurve, TradeOff, worst
-from tacit.tradeoff.curve import PROFILE_END, profile_grid
+from tacit.tradeoff.curve import PROFILE_END
 from tacit.tradeoff.gaussian import gaussian_mu
 
 _LEAST = 1e-300  # delta whose logarithm stands for that of 0
@@ -62,41 +62,26 @@ class SketchCurve(Curve):
         """Return the epsilon of the saddle at `delta`; raises `Refused` where there is none."""
         if not delta > 0.0:
             raise Refused("A sketch needs a delta above 0; ask the exact accountant.")
-        found = [self._points(direction, delta) for direction in self._directions]
-        return max(float(epsilons[-1]) for epsilons, _ in found)
+        return max(float(epsilons[-1]) for epsilons, _ in self._points(delta))
 
     def delta(self, epsilon: float) -> float:
         """Return the delta between the saddles on both sides, on a log scale."""
-        logs = [
-            np.interp(epsilon, epsilons, np.log(np.maximum(deltas, _LEAST)), right=-np.inf)
-            for epsilons, deltas in self._saddles
-        ]
-        return float(np.exp(max(logs)))
+        return float(
+            np.exp(max(np.interp(epsilon, x, np.log(np.maximum(y, _LEAST)), right=-np.inf) for x, y in self._saddles))
+        )
 
     def mu(self, slack: float) -> float:
         """Return the largest mu that the saddles ask for."""
-        return self.mu_floor(slack)
-
-    @cached_property
-    def profile(self) -> tuple[np.ndarray, np.ndarray]:
-        """(epsilons, deltas) on the grid of `Curve.profile`."""
-        epsilons = profile_grid(max(float(each[-1]) for each, _ in self._saddles))
-        return epsilons, np.array([self.delta(float(epsilon)) for epsilon in epsilons])
-
-    def mu_floor(self, slack: float) -> float:
-        """Return the same."""
-        pairs = [
-            pair for saddles in self._saddles for pair in zip(*(column.tolist() for column in saddles), strict=True)
-        ]
+        pairs = [pair for saddles in self._saddles for pair in np.transpose(saddles).tolist()]
         return max(gaussian_mu(epsilon, delta - slack) for epsilon, delta in pairs)
 
     @cached_property
     def _saddles(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        return [self._points(direction, PROFILE_END) for direction in self._directions]
+        return self._points(PROFILE_END)
 
-    def _points(self, direction: Dispatch | ShiftedDispatch, delta: float) -> tuple[np.ndarray, np.ndarray]:
-        found = direction.sketch(delta)
-        if not all(np.isfinite(column).all() for column in found):
+    def _points(self, delta: float) -> list[tuple[np.ndarray, np.ndarray]]:
+        found = [direction.sketch(delta) for direction in self._directions]
+        if not all(np.isfinite(each).all() for each in found):
             raise Refused("A sketch needs finite saddles; ask the exact accountant.")
         return found
 

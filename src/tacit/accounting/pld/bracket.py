@@ -32,9 +32,8 @@ Interval = tuple[float, float]
 Delta = Callable[[float], Interval]
 """Lower and upper bound on delta at an epsilon >= 0."""
 
-_UNITS = (
-    16.0  # Units that phi loses, of its largest term: three terms, and the logarithm of s with its slope (Lemma 10.1).
-)
+# Units that phi loses, of its largest term: three terms, and the logarithm of s with its slope (Lemma 10.1).
+_UNITS = 16.0
 # Distances of the points around the maximum in log s, also relative to its place; the closest at which their order is
 # certain counts.
 _DISTANCES = (3e-6, 3e-5, 3e-4, 1e-3, 3e-3, 1e-2)

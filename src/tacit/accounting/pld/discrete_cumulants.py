@@ -14,14 +14,15 @@ import numpy as np
 
 from tacit.accounting.pld.quadrature import (
     SMALL_MOMENT,
-    NodeUnits,
     direct_moment,
     log_decay,
     moment_rounding,
     reach,
-    shifted_sum,
+    shifted_sums,
+    weight_units,
 )
-from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units
+from tacit.accounting.pld.rounding import FUNCTION, MASS, UNIT, mass_units, pairwise_units
+from tacit.accounting.pld.saddle_point import Summand
 from tacit.accounting.pld.schedule_cumulant import ScheduleCumulant
 from tacit.accounting.pld.step_cumulants import (
     GaussianCumulant,
@@ -42,7 +43,7 @@ from tacit.mechanisms.pairs.gaussian import GaussianPair, SampledGaussian
 
 
 @dataclass(frozen=True)
-class DiscreteLoss:
+class DiscreteLoss(Summand):
     """Losses with the log of their P-masses, run `steps` times."""
 
     losses: np.ndarray
@@ -121,16 +122,17 @@ class DiscreteCumulant(StepCumulant):
 
     def rounding(self) -> float:
         """Return `moment_rounding` of the nodes that have mass."""
-        loss, p, _ = self.real.columns
-        quadrature = float(np.exp(LOG_TOLERANCE)) * (3 + 3 * self.theta)
-        return quadrature + moment_rounding(
-            np.log(p[p > 0]), loss[p > 0], self.theta, self.moment, self._units(p[p > 0], loss)
-        )
+        log_p, loss = np.log(self.real.p[self.real.p > 0]), self.real.loss[self.real.p > 0]
+        units, summed = self._units(log_p, self.real.loss), 2 * pairwise_units(len(loss))
+        direct = direct_moment(log_p, loss, self.theta, self.moment) or not self.moment
+        rounding = moment_rounding(log_p, loss, self.theta, np.array(self.moment), units, summed, direct=direct)
+        # Masses that are missing from a small moment move it, too.
+        return float(np.exp(LOG_TOLERANCE)) * (3 + 3 * self.theta) + float(rounding) + UNIT * FUNCTION * (not direct)
 
-    def _units(self, p: np.ndarray, loss: np.ndarray) -> NodeUnits:
+    def _units(self, log_p: np.ndarray, loss: np.ndarray) -> tuple[np.ndarray, float]:
         """What masses and losses of the pair's nodes lose: those of its tables or closed forms."""
         moved = self.pair.edge_error(float(np.abs(loss).max(initial=0.0))) / UNIT
-        return NodeUnits(mass_units(p), moved)
+        return mass_units(np.exp(log_p)), moved
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
         """Return `log_moment` with its first two derivatives."""
@@ -175,11 +177,11 @@ class DiscreteCumulant(StepCumulant):
             kept = nodes.p > 0
             log_p, loss = np.log(nodes.p[kept]), nodes.loss[kept]
             weights = np.exp(log_p + self.theta * loss - self.moment)
-            units = self._units(nodes.p[kept], loss)
-            relative = units.of_weights(log_p, loss, self.theta, self.moment)
-            block = slice(start, stop)
-            value[block], size[block] = shifted_sum(
-                weights, loss - self.mean, t[block], float(t[1]), relative, units.loss + 2 * abs(self.mean)
+            mass, moved = self._units(log_p, loss)
+            mass = weight_units(log_p, loss, self.theta, self.moment, mass, moved)
+            block, moved = slice(start, stop), moved + 2 * abs(self.mean)
+            (value[block],), (size[block],) = shifted_sums(
+                weights[None], loss - self.mean, t[block], float(t[1]), mass[None], moved
             )
             start = stop
         error = size + 2 * float(np.exp(LOG_TOLERANCE)) + np.abs(value) * self.rounding()

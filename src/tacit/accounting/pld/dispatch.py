@@ -22,7 +22,7 @@ from tacit.accounting.pld.intervals import (
 from tacit.accounting.pld.inversion import SaddleLine, saddle_line
 from tacit.accounting.pld.saddle_point import SMALLEST, saddle_for_delta, saddle_for_epsilon
 from tacit.accounting.pld.simple_bounds import SimpleBounds, Single
-from tacit.accounting.pld.step_cumulants import CompositionCumulant, IndependentSum, Unsuitable
+from tacit.accounting.pld.step_cumulants import IndependentSum, Unsuitable
 from tacit.accounting.pld.truncation import TruncatedSum, Truncation
 from tacit.mechanisms.pairs.base import Pair
 
@@ -39,9 +39,7 @@ _SHARP = 1e-8  # The same of delta where a truncated lattice may know more than 
 _CLOSE = 1e-5  # The same of a truncated lattice, which others hardly ever exceed by much.
 _SCATTERED = 8.0  # Standard deviation of the tilted loss in units of 1 / theta from which on few losses decide.
 _NEXT_TO_NONE = 1e-9  # A delta above the mass of infinite losses, relative to it, that is next to none.
-_IGNORE_OVERFLOW = np.errstate(
-    over="ignore", invalid="ignore", divide="ignore"
-)  # `valid_bounds` takes nothing from such results.
+_IGNORE_OVERFLOW = np.errstate(over="ignore", invalid="ignore", divide="ignore")  # `valid_bounds` drops such results.
 # Saddles of a profile; between two of them bounds stay narrow.
 _PROFILE_DELTAS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-10, 1e-14)
 
@@ -157,8 +155,7 @@ class Question:
     def _refined_line(self, widest: float, *, limited: bool, settled: bool) -> SaddleLine | None:
         parts, saddle = self._of.parts, self.saddle
         for _ in range(4):
-            cumulants = cumulants_of(parts, saddle.theta, saddle.log_delta, limited=limited)
-            around = CompositionCumulant.around(cumulants, saddle.theta)
+            around = IndependentSum(cumulants_of(parts, saddle.theta, saddle.log_delta, limited=limited), saddle.theta)
             if self._log_delta is None:
                 refined = saddle_for_epsilon(around, self._epsilon)
             else:
@@ -338,25 +335,19 @@ class Dispatch(Bounds):
         """Return bounds on delta that are quick, and narrow around `epsilon`."""
         # From the largest loss on delta is known, and bounds around it would be of no use elsewhere.
         local = cache(lambda: self.at_epsilon(epsilon if epsilon < self.top else self.top / 2).near)
-
-        @_IGNORE_OVERFLOW
-        def delta(value: float) -> tuple[float, float]:
-            beyond = value >= self.top * (1 + ALLOWANCE)
-            return self._simple.beyond_the_top() if beyond else _allowed(valid_bounds(local(), value))
-
-        return delta
+        return _IGNORE_OVERFLOW(lambda value: self._by(local, value))
 
     @_IGNORE_OVERFLOW
     def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
         """Return upper bounds on delta by the lattice of the cross-check: quick, rough, best around `epsilon`."""
         bracket = cache(lambda: self.cross_check.bracket(self.general.saddle_for_epsilon(min(epsilon, self.top / 2))))
+        return _IGNORE_OVERFLOW(lambda value: self._by(bracket, value)[1])
 
-        @_IGNORE_OVERFLOW
-        def ceiling(value: float) -> float:
-            beyond = value >= self.top * (1 + ALLOWANCE)
-            return _allowed(self._simple.beyond_the_top() if beyond else valid_bounds(bracket(), value))[1]
-
-        return ceiling
+    def _by(self, local: Callable[[], LocalBounds], epsilon: float) -> tuple[float, float]:
+        """Bounds on delta by `local`, which is not made beyond the largest loss."""
+        if epsilon >= self.top * (1 + ALLOWANCE):
+            return self._simple.beyond_the_top()
+        return _allowed(valid_bounds(local(), epsilon))
 
     @_IGNORE_OVERFLOW
     def sketch(self, delta: float) -> tuple[np.ndarray, np.ndarray]:

@@ -19,16 +19,16 @@ from scipy import fft
 
 from tacit.accounting.pld.discrete_cumulants import DiscreteLoss
 from tacit.accounting.pld.lattice import RoundedLoss, place_atoms, round_down, round_up
-from tacit.accounting.pld.lattice_sum import LatticeSum
+from tacit.accounting.pld.lattice_sum import LatticeSum, infinity_mass
 from tacit.accounting.pld.saddle_point import (
     Aliases,
+    CompositionCumulant,
     Saddle,
     period_for,
     saddle_at,
     saddle_for_delta,
     saddle_for_epsilon,
 )
-from tacit.accounting.pld.step_cumulants import CompositionCumulant
 from tacit.mechanisms.pairs.base import Pair
 from tacit.mechanisms.pairs.gaussian import SampledGaussian
 from tacit.root_finding import bisect
@@ -121,8 +121,8 @@ class Bracket:
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon)."""
-        low = self.lower.floor(epsilon) if self.lower else 0.0
-        return low, self.upper.ceiling(epsilon) if self.upper else 1.0
+        low = self.lower.bound(epsilon, 0) if self.lower else 0.0
+        return low, self.upper.bound(epsilon, 1) if self.upper else 1.0
 
 
 class Convolution:
@@ -146,7 +146,7 @@ class Convolution:
         self.parts = parts
         self.gap = gap
         self.largest = largest
-        self.infinity_mass = float(-np.expm1(sum(steps * _log1m(pair.infinity_mass) for pair, steps in parts))) + 0.0
+        self.infinity_mass = infinity_mass(parts)
         self.lower_parts, self.upper_parts = thinned(parts, groups) if groups else thinned(parts)
         self.exact = _common(parts) > 0
         """Whether all losses lie on one lattice, where nothing is rounded."""
@@ -194,9 +194,7 @@ class Convolution:
         wanted = min(_pitch_for(cumulant, theta, gap), saddle.spread / 8) / (_UNEVEN if uneven else 1) if close else 0.0
         down, up, size = self._rounded(cumulant, theta, saddle.log_delta, period, wanted, self.largest)
         lower, upper = (
-            LatticeSum.of(parts, theta, saddle.epsilon, size)
-            if all(rounded.masses.any() for rounded, _ in parts)
-            else None
+            LatticeSum.of(parts, theta, size) if all(rounded.masses.any() for rounded, _ in parts) else None
             for parts in (down, up)
         )
         return Bracket(lower, upper, theta, saddle.epsilon)
@@ -245,10 +243,6 @@ def _anchor(pair: Pair, part: DiscreteLoss, theta: float, pitch: float) -> float
         if abs(place - before) <= _ANCHORED * pitch:
             break
     return place
-
-
-def _log1m(x: float) -> float:
-    return float(np.log1p(-x)) if x < 1 else -np.inf
 
 
 def _coarse_loss(pair: Pair, steps: int) -> DiscreteLoss:

@@ -18,7 +18,6 @@ from functools import cached_property
 
 import numpy as np
 
-from tacit.accounting.pld.lattice_sum import MOST_SCALE
 from tacit.accounting.pld.rounding import UNIT, pairwise_units
 from tacit.accounting.pld.saddle_point import Aliases, Saddle, period_for
 from tacit.accounting.pld.step_cumulants import IndependentSum, Unsuitable
@@ -77,7 +76,8 @@ class SaddleLine:
     theta: float
     epsilon: float
     period: float
-    log_moment: float
+    moment: tuple[float, float]
+    """K(theta) and the bound on its error."""
     mean: float
     t: np.ndarray
     phi: np.ndarray
@@ -87,7 +87,6 @@ class SaddleLine:
     infinity_mass: float
     smoothing: float
     left_out: float
-    rounding: float
 
     @cached_property
     def _terms(self) -> _Terms:
@@ -104,10 +103,6 @@ class SaddleLine:
         """Certified lower and upper bound on delta(epsilon)."""
         turn = self.t * (epsilon - self.mean)
         cosine, sine = np.cos(turn), np.sin(turn)
-        log_scale = self.log_moment - self.theta * epsilon
-        if not log_scale <= MOST_SCALE:
-            return self.infinity_mass, 1.0
-        exponent = self.rounding + 8 * UNIT * (2 + abs(self.log_moment) + abs(self.theta * epsilon))
         smoothed = 0.0
         if self.smoothing:
             rise = self._slopes.value(cosine, sine) + self._slopes.error(epsilon, self.mean)
@@ -115,14 +110,9 @@ class SaddleLine:
             smoothed = 2 * self.smoothing * np.exp(self.smoothing / 8) * max(rise, 0.0) * (1 + UNIT * _TERM)
         value = self._terms.value(cosine, sine) / self.period
         error = self._terms.error(epsilon, self.mean) / self.period + self.tails[0]
-        above = _exp(self.aliases.above(epsilon, self.period) - log_scale)
-        below, unknown = (_exp(log - log_scale) for log in self.aliases.below(epsilon, self.period))
-        error += 2 * exponent * below
-        above, unknown = 2 * above, 2 * unknown  # Twice, for the rounding of the moments in Chernoff's bounds.
-        low = _exp(log_scale - exponent) * max(value - error - above - below - smoothed, 0.0)
+        low, high = self.aliases.bounds(epsilon, self.period, self.moment, value, error, smoothed)
         # The copies below lack the mass that was left out as well.
-        left_out = self.left_out / -float(np.expm1(-self.theta * self.period))
-        high = _exp(log_scale + exponent) * max(value + error - below + unknown, 0.0) + left_out
+        high += self.left_out / -float(np.expm1(-self.theta * self.period))
         finite = 1 - self.infinity_mass
         return self.infinity_mass + min(low, finite), self.infinity_mass + min(high, finite)
 
@@ -166,7 +156,7 @@ def _line(
     loss_sum: IndependentSum, saddle: Saddle, budget: int, smoothing: float, infinity_mass: float
 ) -> SaddleLine | None:
     theta = saddle.theta
-    log_moment = loss_sum.log_moment(theta)
+    log_moment = loss_sum(theta)
     log_value = saddle.log_delta - (log_moment - theta * saddle.epsilon)
     aliases = Aliases.of(loss_sum.log_moment_bound, theta, largest=loss_sum.largest)
     period = period_for(aliases, saddle.epsilon, saddle.log_delta + _TOLERANCE, 4 * saddle.spread)
@@ -184,11 +174,10 @@ def _line(
         tails[1] + float(size[light].sum()) / period,
     )
     t, phi, error = t[~light], phi[~light], error[~light]
+    moment = log_moment, loss_sum.rounding
     return SaddleLine(
-        theta, saddle.epsilon, period, log_moment, loss_sum.mean, t, phi, error, tails, aliases, infinity_mass,
-        smoothing,
+        theta, saddle.epsilon, period, moment, loss_sum.mean, t, phi, error, tails, aliases, infinity_mass, smoothing,
         loss_sum.left_out,
-        loss_sum.rounding,
     )  # fmt: skip
 
 
@@ -219,7 +208,3 @@ def _points(
         return None
     index = [np.arange(np.floor(a / spacing), np.ceil(b / spacing) + 2) for a, b in ranges]
     return spacing * np.unique(np.concatenate(index)), (float(cells[dropped].sum()), float(slopes[dropped].sum()))
-
-
-def _exp(x: float) -> float:
-    return float(np.exp(min(x, 700.0)))

@@ -15,10 +15,7 @@ _MISFIT = 1e-13  # Relative distance up to which a loss counts as a lattice poin
 _ON_POINT = 1e-9  # Distance in points up to which an atom counts as one; the lattice moves down by as much.
 _SPARE = 4  # Points below the lattice for cells that move down.
 _CHAIN = 60  # Cells on either side of the heaviest one whose edges are chained.
-_MOVES, _MATCHED = (
-    8,
-    1e-7,
-)  # Places of the lattice to try, and the miss of the heaviest cell that ends this.
+_MOVES, _MATCHED = 8, 1e-7  # Places of the lattice to try, and the miss of the heaviest cell that ends this.
 _FINE, _FINER = 64, 4096  # Grid points per cell of the chain, and near the heaviest cell.
 
 
@@ -120,7 +117,7 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *
         close: whether edges may be adjusted for a closer bound.
     """
     if pair.table is not None and close:
-        return _shared(pair, pair.table, first, pitch, size)
+        return _shared(pair, *pair.table[:2], first, pitch, size)
     points = first + pitch * np.arange(size)
     edges = points[:-1] + pitch / 2
     miss = _miss(points, edges, *pair.bin_masses(edges), pitch)
@@ -139,14 +136,11 @@ def round_down(pair: Pair, first: float, pitch: float, size: int, tilt: float, *
     return RoundedLoss(points[0] - shift - _SPARE * pitch, pitch, masses, pair.infinity_mass, error, _mass_error(pair))
 
 
-def _shared(
-    pair: Pair, table: tuple[np.ndarray, np.ndarray, np.ndarray], first: float, pitch: float, size: int
-) -> RoundedLoss:
+def _shared(pair: Pair, loss: np.ndarray, p: np.ndarray, first: float, pitch: float, size: int) -> RoundedLoss:
     """Many atoms, each merged with so much of its neighbour towards the mode that the merged loss is a lattice point.
 
     The mode must be a point of the lattice. Atoms whose neighbour cannot give enough move down to the next point.
     """
-    loss, p, _ = table
     masses = np.zeros(size)
     mode = int(np.argmax(p))
     rest = p.copy()

@@ -12,8 +12,8 @@ import numpy as np
 from tacit.accounting.pld.discrete_cumulants import DiscreteLoss
 from tacit.accounting.pld.lattice import RoundedLoss
 from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, LOG_LEAST_TAIL, UNIT, mass_units, pairwise_units
-from tacit.accounting.pld.saddle_point import Aliases
-from tacit.accounting.pld.step_cumulants import CompositionCumulant
+from tacit.accounting.pld.saddle_point import Aliases, CompositionCumulant
+from tacit.mechanisms.pairs import Pair
 
 _PASS = 16 * UNIT
 """What one pass of a transform of 5-smooth length loses at most, relative to the sum of its inputs' sizes.
@@ -25,8 +25,6 @@ in sum fewer than 16 (Higham 2002, Section 24.1, with the 1-norm in place of the
 _KERNEL = 256.0
 """Units of a term of the sum over frequencies: a phase, four complex expm1, an exp and six operations (Lemma 5.5)."""
 NEGLIGIBLE = -46.0  # log of |phi| below which frequencies are dropped: e^-46 = 1e-20.
-MOST_SCALE = 500.0
-"""log of the scale from which on a sum says nothing: values relative to it underflow, and underflow is not counted."""
 _REACH = 46.0  # log of the share of the sum over points that is left to a geometric series: e^-46.
 _MOST_POINTS = 2.0**53  # Further from the origin the number of a lattice point is no longer exact.
 _MANY = 4096  # From so many frequencies on, the sum over lattice points is cheaper.
@@ -39,33 +37,31 @@ class LatticeSum:
     With z = theta + i t, delta(epsilon) = e^{K(theta) - theta epsilon} / N sum_j phi(t_j) k(z_j) e^{-i t_j n h}, where
     phi is the transform of the tilted masses, n the first lattice point above epsilon and k(z) = sum over the points
     x from there on of e^{-z (x - epsilon)} (1 - e^{-(x - epsilon)}), a difference of two geometric series. `loss_error`
-    bounds the error of the summed loss and `rounding` that of K, both of which grow with the number of steps.
+    bounds the error of the summed loss, and grows with the number of steps.
     """
 
     theta: float
-    epsilon: float
     pitch: float
     size: int
     origin: float
-    log_scale: float
+    moment: tuple[float, float]
+    """K(theta), which grows with the number of steps as the bound on its error does."""
     index: np.ndarray
     phi: np.ndarray
     error: np.ndarray
     aliases: Aliases
     infinity_mass: float
     loss_error: float
-    rounding: float
     light: float
     """What the rounding of tail masses below e^`LOG_LEAST_TAIL` may add to delta or take from it."""
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[RoundedLoss, int]], theta: float, epsilon: float, size: int) -> LatticeSum:
+    def of(cls, parts: Sequence[tuple[RoundedLoss, int]], theta: float, size: int) -> LatticeSum:
         """The sum of `steps` independent copies of each rounded loss, on a lattice of `size` points.
 
         Args:
             parts: rounded losses with the number of steps of each; one pitch for all.
             theta: tilt under which the sum is transformed, > 0.
-            epsilon: epsilon at the saddle point of that tilt.
             size: points of the lattice, a power of two.
         """
         index = np.arange(size // 2 + 1)
@@ -93,9 +89,10 @@ class LatticeSum:
             for rounded, steps in parts
         ]
         return cls(
-            theta, epsilon, parts[0][0].pitch, size, sum(steps * rounded.origin for rounded, steps in parts), log_scale,
+            theta, parts[0][0].pitch, size, sum(steps * rounded.origin for rounded, steps in parts),
+            (log_scale, rounding),
             index, phi, error, Aliases.of(CompositionCumulant(discrete), theta), infinity_mass(parts), sum(moved),
-            rounding, sum(steps * rounded.mass_error for rounded, steps in parts) * float(np.exp(LOG_LEAST_TAIL)),
+            sum(steps * rounded.mass_error for rounded, steps in parts) * float(np.exp(LOG_LEAST_TAIL)),
         )  # fmt: skip
 
     @cached_property
@@ -115,13 +112,6 @@ class LatticeSum:
         series = np.sqrt(((1 - falls[0]) ** 2 + falls[0] * sine) * ((1 - falls[1]) ** 2 + falls[1] * sine))
         size = -np.expm1(-self.pitch) * (1 + falls[0]) * (1 + UNIT * _KERNEL) / series
         return 2 * float((size * self.error).sum()) / self.size + float(size.max() * np.exp(NEGLIGIBLE))
-
-    def finite(self, epsilon: float) -> tuple[float, float, float]:
-        """Return log s, s = e^{K - theta epsilon}, and E[(1 - e^{epsilon - L})_+; L finite] / s with its error."""
-        first = int(np.ceil((epsilon - self.origin) / self.pitch))
-        gap = max(self.origin + first * self.pitch - epsilon, 0.0)
-        value, error = (self._by_points if len(self.index) > _MANY else self._by_frequencies)(first, gap)
-        return self.log_scale - self.theta * epsilon, value, error
 
     def _by_points(self, first: int, gap: float) -> tuple[float, float]:
         """The sum over lattice points; copies of the period form a geometric series."""
@@ -154,42 +144,24 @@ class LatticeSum:
         error += float(size.max()) * np.exp(NEGLIGIBLE)
         return value, error
 
-    def bounds(self, epsilon: float) -> tuple[float, float]:
-        """Certified lower and upper bound on delta of the lattice composition itself."""
-        return self.floor(epsilon), self.ceiling(epsilon)
-
-    def floor(self, epsilon: float) -> float:
-        """Return the lower bound alone.
+    def bound(self, epsilon: float, side: int) -> float:
+        """Certified lower (side 0) or upper bound (side 1) on delta of the lattice composition itself.
 
         delta falls with epsilon, and losses that are all off by at most d act as an epsilon that is.
         """
-        low = self._finite_at(epsilon + self._moved(epsilon))[0]
-        return self.infinity_mass + min(low, 1 - self.infinity_mass)
-
-    def ceiling(self, epsilon: float) -> float:
-        """Return the upper bound alone, likewise."""
-        high = self._finite_at(epsilon - self._moved(epsilon))[1]
-        return self.infinity_mass + min(high, 1 - self.infinity_mass)
-
-    def _moved(self, epsilon: float) -> float:
-        """How far any loss, or epsilon itself, may be off."""
-        return self.loss_error + 4 * UNIT * (abs(self.origin) + abs(epsilon))
+        moved = self.loss_error + 4 * UNIT * (abs(self.origin) + abs(epsilon))
+        finite = self._finite_at(epsilon - moved if side else epsilon + moved)[side]
+        return self.infinity_mass + min(finite, 1 - self.infinity_mass)
 
     def _finite_at(self, epsilon: float) -> tuple[float, float]:
-        """Bounds for losses that lie on the lattice without error."""
-        if not abs((epsilon - self.origin) / self.pitch) < _MOST_POINTS:
+        """Bounds on E[(1 - e^{epsilon - L})_+; L finite] for losses that lie on the lattice without error."""
+        place = (epsilon - self.origin) / self.pitch
+        if not abs(place) < _MOST_POINTS:
             return 0.0, 1.0
-        log_scale, value, error = self.finite(epsilon)
-        if not log_scale <= MOST_SCALE:
-            return 0.0, 1.0
-        period = self.size * self.pitch
-        above = _exp(self.aliases.above(epsilon, period) - log_scale)
-        below, unsure = (_exp(log - log_scale) for log in self.aliases.below(epsilon, period))
-        exponent = self.rounding + 8 * UNIT * (2 + abs(self.log_scale) + abs(self.theta * epsilon))
-        error += 2 * exponent * below
-        above, unsure = 2 * above, 2 * unsure  # Twice, for the rounding of the moments in Chernoff's bounds.
-        low = _exp(log_scale - exponent) * max(value - error - above - below, 0.0)
-        high = _exp(log_scale + exponent) * max(value + error - below + unsure, 0.0)
+        first = int(np.ceil(place))
+        gap = max(self.origin + first * self.pitch - epsilon, 0.0)
+        value, error = (self._by_points if len(self.index) > _MANY else self._by_frequencies)(first, gap)
+        low, high = self.aliases.bounds(epsilon, self.size * self.pitch, self.moment, value, error)
         return max(low - self.light, 0.0), high + self.light
 
 
@@ -244,12 +216,8 @@ def transform_error(size: int) -> float:
     return float(np.expm1((np.log2(size) + 1) * _PASS))
 
 
-def infinity_mass(parts: Sequence[tuple[RoundedLoss, int]]) -> float:
+def infinity_mass(parts: Sequence[tuple[RoundedLoss | Pair, int]]) -> float:
     """P-mass of runs in which some step has infinite loss."""
-    if any(rounded.infinity_mass >= 1 for rounded, _ in parts):
+    if any(part.infinity_mass >= 1 for part, _ in parts):
         return 1.0
-    return float(-np.expm1(sum(steps * np.log1p(-rounded.infinity_mass) for rounded, steps in parts)))
-
-
-def _exp(x: float) -> float:
-    return float(np.exp(min(x, 700.0)))
+    return float(-np.expm1(sum(steps * np.log1p(-part.infinity_mass) for part, steps in parts))) + 0.0

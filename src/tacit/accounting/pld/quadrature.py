@@ -1,7 +1,7 @@
 """Quadrature over the noise of Poisson-subsampled Gaussian steps, on lines of the complex plane.
 
 A characteristic function is a weighted sum of exponentials over the nodes of a line (`on_line`), evaluated at many
-equally spaced frequencies (`node_sums.shifted_sum`).
+equally spaced frequencies (`shifted_sums`).
 
 Sums of exponentials over nodes, and worst-case bounds on their rounding.
 
@@ -11,7 +11,6 @@ How fast a characteristic function falls: a bound on its modulus at low frequenc
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from tacit.accounting.pld.rounding import (
     MASS,
     UNIT,
     dot_units,
-    pairwise_units,
 )
 from tacit.mechanisms.pairs.gaussian import SampledGaussian
 from tacit.root_finding import bisect
@@ -46,17 +44,8 @@ def log_mix(rate: float, y: np.ndarray) -> np.ndarray:
     return value
 
 
-@dataclass(frozen=True)
-class Line:
-    """Places u of the noise, in standard deviations: log of P-density times step, and the loss."""
-
-    u: np.ndarray
-    log_mass: np.ndarray
-    loss: np.ndarray
-
-
-def on_line(pair: SampledGaussian, u: np.ndarray, step: float) -> Line:
-    """The pair at places of the noise; the standard normal law of u is that of N_0.
+def on_line(pair: SampledGaussian, u: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray]:
+    """Log of P-density times step, and the loss, at places of the noise, whose standard normal law is that of N_0.
 
     Args:
         pair: a Poisson-subsampled Gaussian step.
@@ -72,7 +61,7 @@ def on_line(pair: SampledGaussian, u: np.ndarray, step: float) -> Line:
     else:
         loss, log_ratio = (up, up) if pair.loss_sign > 0 else (-up, 0.0)
     log_mass = -(z**2) / 2 + log_ratio + (np.log(step) - 0.5 * np.log(2 * np.pi))
-    return Line(u, np.real(log_mass), np.real(loss))
+    return np.real(log_mass), np.real(loss)
 
 
 def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: float) -> tuple[float, float] | None:
@@ -103,18 +92,19 @@ def reach(pair: SampledGaussian, theta: float, log_cut: float, log_ignored: floa
     if (high - low) / coarse > _LONGEST:
         return None
     u = np.arange(low, high + coarse, coarse)
-    line = on_line(pair, u, coarse)
-    tilted = line.log_mass + theta * line.loss
-    heavy = (tilted > tilted.max() + log_cut) | (line.log_mass > log_ignored) | (line.log_mass - line.loss > log_cut)
+    log_mass, loss = on_line(pair, u, coarse)
+    tilted = log_mass + theta * loss
+    heavy = (tilted > tilted.max() + log_cut) | (log_mass > log_ignored) | (log_mass - loss > log_cut)
     kept = np.flatnonzero(heavy)
     return float(u[kept[0]]) - coarse, float(u[kept[-1]]) + coarse
 
 
 def _ends_light(pair: SampledGaussian, theta: float, end: float, log_cut: float) -> bool:
     """Whether the tilted density on the last two units before `end` is negligible against its largest before them."""
-    line = on_line(pair, np.linspace(-12.0, end, 400), 1.0)
-    tilted = line.log_mass + theta * line.loss
-    return bool(tilted[line.u > end - 2.0].max() < tilted.max() + log_cut)
+    u = np.linspace(-12.0, end, 400)
+    log_mass, loss = on_line(pair, u, 1.0)
+    tilted = log_mass + theta * loss
+    return bool(tilted[u > end - 2.0].max() < tilted.max() + log_cut)
 
 
 def _roots(pair: SampledGaussian, theta: float) -> tuple[float, float]:
@@ -150,28 +140,38 @@ def log1p(z: np.ndarray) -> np.ndarray:
     return value
 
 
-@dataclass(frozen=True)
-class NodeUnits:
-    """Rounding of nodes in units: relative of their masses, absolute of their losses (Lemma 6.4)."""
+def weight_units(
+    log_mass: np.ndarray,
+    loss: np.ndarray,
+    theta: float,
+    log_moment: np.ndarray | float,
+    mass: np.ndarray,
+    moved: np.ndarray | float,
+) -> np.ndarray:
+    """Relative units of e^{log_mass + theta loss - log_moment} (Lemma 6.4).
 
-    mass: np.ndarray
-    loss: np.ndarray | float
-
-    def of_weights(self, log_mass: np.ndarray, loss: np.ndarray, theta: float, log_moment: float) -> np.ndarray:
-        """Relative units of e^{log_mass + theta loss - log_moment}.
-
-        Args:
-            log_mass: log of the P-mass of each node.
-            loss: loss of each node.
-            theta: tilt.
-            log_moment: log of the sum.
-        """
-        exponent = np.abs(log_mass) + abs(theta) * np.abs(loss) + abs(log_moment)
-        return self.mass + abs(theta) * self.loss + 2 * exponent + FUNCTION
+    Args:
+        log_mass: log of the P-mass of each node.
+        loss: loss of each node.
+        theta: tilt, > 0.
+        log_moment: log of the sum.
+        mass: relative units of the masses.
+        moved: absolute units of the losses.
+    """
+    return mass + theta * moved + 2 * (np.abs(log_mass) + theta * np.abs(loss) + np.abs(log_moment)) + FUNCTION
 
 
-def moment_rounding(log_mass: np.ndarray, loss: np.ndarray, theta: float, log_moment: float, units: NodeUnits) -> float:
-    """A bound on the rounding error of log sum e^{log_mass + theta loss} (Lemma 6.5).
+def moment_rounding(
+    log_mass: np.ndarray,
+    loss: np.ndarray,
+    theta: float,
+    log_moment: np.ndarray,
+    units: tuple[np.ndarray, np.ndarray | float],
+    summed: float,
+    *,
+    direct: bool,
+) -> np.ndarray:
+    """Bounds on the rounding errors of log sum e^{log_mass + theta loss} over the nodes, the last axis (Lemma 6.5).
 
     A small moment is sum e^{log_mass} c, c = e^{theta loss} - 1 + theta (e^{-loss} - 1) >= 0: masses lose
     relative to c, losses with its slope theta (e^{theta loss} - e^{-loss}), c itself in units of the two that cancel.
@@ -179,19 +179,20 @@ def moment_rounding(log_mass: np.ndarray, loss: np.ndarray, theta: float, log_mo
     Args:
         log_mass: log of the P-mass of each node.
         loss: loss of each node.
-        theta: tilt.
-        log_moment: the log of the sum.
-        units: what the nodes lose.
+        theta: tilt, > 0.
+        log_moment: logs of the sums, without the last axis.
+        units: relative units of the masses and absolute ones of the losses.
+        summed: units of a sum over the nodes.
+        direct: whether the exponentials are summed as they are.
     """
-    summed = 2 * pairwise_units(len(loss))
-    direct = np.exp(log_mass + theta * loss - log_moment)
-    direct = direct @ (units.of_weights(log_mass, loss, theta, log_moment) + summed)
-    if direct_moment(log_mass, loss, theta, log_moment):
-        return UNIT * float(direct)
+    mass, moved = units
+    if direct:
+        weights = np.exp(log_mass + theta * loss - log_moment[..., None])
+        return UNIT * (weights * (weight_units(log_mass, loss, theta, log_moment[..., None], *units) + summed)).sum(-1)
     up, down = np.expm1(theta * loss), np.expm1(-loss)
-    size = (units.mass + 2 * np.abs(log_mass) + FUNCTION + summed) * np.abs(up + theta * down)
-    size = size + theta * np.abs(up - down) * units.loss + 2 * (FUNCTION + 2) * (np.abs(up) + theta * np.abs(down))
-    return UNIT * (float(np.exp(log_mass) @ size) + FUNCTION) if abs(log_moment) else UNIT * float(direct)
+    size = (mass + 2 * np.abs(log_mass) + FUNCTION + summed) * np.abs(up + theta * down)
+    size = size + theta * np.abs(up - down) * moved + 2 * (FUNCTION + 2) * (np.abs(up) + theta * np.abs(down))
+    return UNIT * ((np.exp(log_mass) * size).sum(-1) * np.exp(-log_moment) + FUNCTION * np.abs(log_moment))
 
 
 def direct_moment(log_mass: np.ndarray, loss: np.ndarray, theta: float, log_moment: float) -> bool:
@@ -213,23 +214,6 @@ VOID = 700.0
 
 SMALL_MOMENT = 0.5  # log of a moment up to which 1 is taken from it term by term; either way is exact.
 _CHUNK = 1024  # Nodes of one matrix product, which bounds the memory.
-
-
-def shifted_sum(
-    weights: np.ndarray, offset: np.ndarray, t: np.ndarray, spacing: float, mass: np.ndarray, loss: np.ndarray | float
-) -> tuple[np.ndarray, np.ndarray]:
-    """`shifted_sums` of one row.
-
-    Args:
-        weights: w, complex, shape (nodes,).
-        offset: l, complex, shape (nodes,).
-        t: frequencies, multiples of `spacing`, shape (frequencies,).
-        spacing: distance of the frequencies, > 0.
-        mass: units of the relative error of w, shape (nodes,).
-        loss: units of the error of l, shape (nodes,) or one for all.
-    """
-    value, error = shifted_sums(weights[None], offset, t, spacing, mass[None], loss)
-    return value[0], error[0]
 
 
 def shifted_sums(

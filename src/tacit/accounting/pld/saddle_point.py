@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, TypeVar
 
 import numpy as np
 
+from tacit.accounting.pld.rounding import UNIT
 from tacit.root_finding import bisect
 
 SMALLEST = 1e-290
 """Masses below it, near the smallest double, have lost their relative precision."""
+MOST_SCALE = 500.0
+"""log of the scale from which on a sum says nothing: values relative to it underflow, and underflow is not counted."""
 
 
-class Cumulant(Protocol):
-    """What the search for a saddle needs of a cumulant, known for tilts in [low, high]."""
+class Summand(ABC):
+    """One kind of step in a sum of independent losses, which runs `steps` times."""
 
-    low: float
-    high: float
+    steps: int
+
+    @abstractmethod
+    def log_moment(self, theta: float) -> float:
+        """Return log E_P e^{theta L} of one step, for any real theta that the saddle needs."""
+
+    @abstractmethod
+    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
+        """Return `log_moment` with its first two derivatives."""
+
+
+Part = TypeVar("Part", bound=Summand, covariant=True)
+
+
+class CompositionCumulant(Generic[Part]):
+    """K(theta) = log E_P[e^{theta L}; L finite] of independent steps, for tilts in [low, high]."""
+
+    def __init__(self, parts: Sequence[Part], low: float = 1e-9, high: float = 1e13):
+        self.parts, self.low, self.high = parts, low, high
 
     def __call__(self, theta: float) -> float:
         """Return K at theta."""
-        ...
+        return sum(part.steps * part.log_moment(theta) for part in self.parts)
 
     def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
-        """Return `log_moment` with its first two derivatives."""
-        ...
+        """Return K, K' and K'' at theta."""
+        derivatives = [(part.steps, part.cumulant_derivatives(theta)) for part in self.parts]
+        value, first, second = (sum(steps * found[k] for steps, found in derivatives) for k in range(3))
+        return value, first, second
 
 
 @dataclass(frozen=True)
@@ -39,7 +62,7 @@ class Saddle:
     spread: float
 
 
-def saddle_at(cumulant: Cumulant, theta: float) -> Saddle:
+def saddle_at(cumulant: CompositionCumulant[Summand], theta: float) -> Saddle:
     """The question whose saddle is `theta`."""
     value, first, second = cumulant.cumulant_derivatives(theta)
     epsilon = first - 1 / theta - 1 / (1 + theta)
@@ -48,18 +71,18 @@ def saddle_at(cumulant: Cumulant, theta: float) -> Saddle:
     return Saddle(theta, epsilon, float(log_delta), float(curvature**0.5))
 
 
-def saddle_for_delta(cumulant: Cumulant, log_delta: float) -> Saddle:
+def saddle_for_delta(cumulant: CompositionCumulant[Summand], log_delta: float) -> Saddle:
     """The saddle where the saddle-point value of log delta is `log_delta`, or that of epsilon = 0 if it lies below."""
     found = _search(lambda saddle: saddle.log_delta > log_delta, cumulant)
     return found if found.epsilon > 0 else saddle_for_epsilon(cumulant, 0.0)
 
 
-def saddle_for_epsilon(cumulant: Cumulant, epsilon: float) -> Saddle:
+def saddle_for_epsilon(cumulant: CompositionCumulant[Summand], epsilon: float) -> Saddle:
     """The saddle of `epsilon`; its theta is capped where epsilon is at or beyond the largest loss."""
     return _search(lambda saddle: saddle.epsilon < epsilon, cumulant)
 
 
-def _search(too_low: Callable[[Saddle], bool], cumulant: Cumulant) -> Saddle:
+def _search(too_low: Callable[[Saddle], bool], cumulant: CompositionCumulant[Summand]) -> Saddle:
     saddle = saddle_at(cumulant, 1.0)
 
     def below(log_theta: float) -> bool:
@@ -115,6 +138,36 @@ class Aliases:
     def log_error(self, epsilon: float, period: float) -> float:
         """Return log of everything that is not known about the copies."""
         return float(np.logaddexp(self.above(epsilon, period), self.below(epsilon, period)[1]))
+
+    def bounds(
+        self, epsilon: float, period: float, moment: tuple[float, float], value: float, error: float, moved: float = 0.0
+    ) -> tuple[float, float]:
+        """Bounds on delta(epsilon) less infinite losses, from the sum that holds the copies as well.
+
+        Args:
+            epsilon: where delta is asked.
+            period: distance R of the copies.
+            moment: K(theta) and the bound on its error.
+            value: the sum in units of e^{K - theta epsilon}.
+            error: bound on its error.
+            moved: what the sum may exceed delta by besides.
+        """
+        log_moment, rounding = moment
+        log_scale = log_moment - self.theta * epsilon
+        if not log_scale <= MOST_SCALE:
+            return 0.0, 1.0
+        above = _exp(self.above(epsilon, period) - log_scale)
+        below, unsure = (_exp(log - log_scale) for log in self.below(epsilon, period))
+        exponent = rounding + 8 * UNIT * (2 + abs(log_moment) + abs(self.theta * epsilon))
+        error += 2 * exponent * below
+        above, unsure = 2 * above, 2 * unsure  # Twice, for the rounding of the moments in Chernoff's bounds.
+        low = _exp(log_scale - exponent) * max(value - error - above - below - moved, 0.0)
+        high = _exp(log_scale + exponent) * max(value + error - below + unsure, 0.0)
+        return low, high
+
+
+def _exp(x: float) -> float:
+    return float(np.exp(min(x, 700.0)))
 
 
 def log_chernoff(rate: float, value: float, epsilon: float) -> float:

@@ -80,7 +80,7 @@ def _log_beyond(pair: SampledGaussian, theta: float, u: float, side: int) -> flo
     if theta < 0:
         return float(log_ndtr(1 / pair.sigma - side * u))
     falls = side * pair.loss_sign < 0
-    largest = float(on_line(pair, np.array([u]), 1.0).loss[0]) if falls else pair.largest
+    largest = float(on_line(pair, np.array([u]), 1.0)[1][0]) if falls else pair.largest
     return float(log_ndtr(-side * u)) + theta * largest
 
 

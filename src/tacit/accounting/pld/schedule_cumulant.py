@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr
 
-from tacit.accounting.pld.quadrature import ROUNDED, log_decay, log_mix, shifted_sums
-from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, FUNCTION, MASS, UNIT, pairwise_units
+from tacit.accounting.pld.quadrature import ROUNDED, log_decay, log_mix, moment_rounding, shifted_sums, weight_units
+from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, MASS, UNIT, pairwise_units
 from tacit.accounting.pld.step_cumulants import StepCumulant, Unsuitable, logarithm_of, nearer_tails, tilted_masses
 from tacit.mechanisms.pairs.gaussian import SampledGaussian
 
@@ -327,19 +327,10 @@ class ScheduleCumulant(StepCumulant):
 
     @property
     def _roundings(self) -> np.ndarray:
-        mass, loss = self.schedule.units(self._y, self._step, 0.0)
-        sums = FUNCTION + 2 * pairwise_units(len(self._y)) + 2 * len(self._y) * (len(loss) < len(mass))
-        if self._overflows(self.theta):  # Then exponentials are summed as they are.
-            exponent = self._log_mass + self.theta * self._loss
-            sizes = np.abs(self._log_mass) + self.theta * np.abs(self._loss) + np.abs(self.moment)[:, None]
-            size = np.exp(exponent - self.moment[:, None]) * (mass + self.theta * loss + 2 * sizes + sums)
-            summed = UNIT * size.sum(axis=1)
-        else:
-            up, down = np.expm1(self.theta * self._loss), np.expm1(-self._loss)
-            size = (mass + 2 * np.abs(self._log_mass) + sums) * np.abs(up + self.theta * down)
-            size = size + self.theta * np.abs(up - down) * loss
-            size = size + 2 * (FUNCTION + 2) * (np.abs(up) + self.theta * np.abs(down))
-            summed = UNIT * ((self._mass * size).sum(axis=1) * np.exp(-self.moment) + FUNCTION * np.abs(self.moment))
+        units = self.schedule.units(self._y, self._step, 0.0)
+        sums = 2 * pairwise_units(len(self._y)) + 2 * len(self._y) * (len(units[1]) < len(units[0]))
+        direct = self._overflows(self.theta)
+        summed = moment_rounding(self._log_mass, self._loss, self.theta, self.moment, units, sums, direct=direct)
         summed += UNIT * len(self.moment) * np.abs(self.moment)  # The sum over the steps.
         return summed + 2 * self._unsure(self.theta)
 
@@ -431,8 +422,7 @@ class ScheduleCumulant(StepCumulant):
         log_mass, loss = self.schedule.on_line(y, step, height)
         exponent = log_mass + self.theta * loss - self.moment[:, None]
         mass, unsure = self.schedule.units(y, step, height)
-        sizes = np.abs(log_mass) + self.theta * np.abs(loss) + np.abs(self.moment)[:, None]
-        mass = mass + self.theta * unsure + 2 * sizes + FUNCTION
+        mass = weight_units(log_mass, loss, self.theta, self.moment[:, None], mass, unsure)
         unsure = unsure + 2 * abs(mean)
         light = np.real(exponent) < self.log_tolerance - _SPARE
         dropped = np.where(light, np.exp(np.real(exponent)), 0.0).sum(axis=1) + missed

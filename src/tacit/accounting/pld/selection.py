@@ -36,9 +36,8 @@ _POINTS = 2000  # Positive losses of the grid: their pitch is the error of the f
 _TAIL = 1e-14  # delta at which the grid ends; what lies beyond counts as infinite.
 _REACH = 200.0  # Largest loss of a grid, far below that at which e^loss leaves the doubles.
 _EVENTS = 1200  # Events u at which the best line below f is looked for.
-_FINE = (
-    50_000  # Cells of u in the log and as many in u itself: they are 6e-4 of u or 2e-5 wide, log R as much too large.
-)
+# Cells of u in the log and as many in u itself: they are 6e-4 of u or 2e-5 wide, log R as much too large.
+_FINE = 50_000
 _LEAST = 1e-13  # Smallest event: below it phi' is that of u = 0 but for E K 1e-13.
 _INFINITE = 64.0  # Largest epsilon of lines where a trial may lose everything.
 _LINE = 40.0  # Units that a line below f loses: all its terms are at most 1 where it is positive (Theorem 10.4).

@@ -5,70 +5,25 @@ A step gives log E_P e^{zL} with its error and a bound on |phi(t)| for every t; 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from functools import cached_property
 
 import numpy as np
 
 from tacit.accounting.pld.quadrature import VOID, log1p
 from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, FUNCTION, UNIT, mass_units
-from tacit.accounting.pld.saddle_point import SMALLEST
-
-
-class IndependentSum:
-    """The law of the summed loss of independent steps, tilted by `theta`; a little of its mass may be left out."""
-
-    def __init__(self, parts: Sequence[StepCumulant], theta: float):
-        self.parts, self.theta = parts, theta
-        self.largest = min(part.largest for part in parts)
-        """The largest tilt that `log_moment` accepts."""
-        self.left_out = sum(part.left_out for part in parts)
-        """P-mass of the runs that this law leaves out, to be added to upper bounds."""
-        self.rounding = sum(part.steps * part.rounding() for part in parts)
-        """A bound on the rounding error of `log_moment` at `theta`."""
-        moments = [(part.steps, part.mean_and_variance()) for part in parts]
-        self.mean, self.variance = (sum(steps * moment[k] for steps, moment in moments) for k in (0, 1))
-
-    def log_moment(self, theta: float) -> float:
-        """Return log E e^{theta L} of all steps."""
-        return sum(part.steps * part.log_moment(theta) for part in self.parts)
-
-    def log_moment_bound(self, theta: float) -> float:
-        """Return an upper bound on it, rounding of at most log 2 left out."""
-        return sum(part.steps * part.log_moment_bound(theta) for part in self.parts)
-
-    def log_decay(self, t: np.ndarray) -> np.ndarray:
-        """Return an upper bound on log |phi| over each [t_j, t_{j+1}], and for the last beyond."""
-        return sum((part.steps * part.decay_within(t) for part in self.parts), np.zeros(len(t) - 1))
-
-    def transform(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return phi = E e^{(theta + it) L - it mean} / E e^{theta L} at multiples of t[1] > 0, with its error."""
-        log_phi, slack = np.zeros(len(t), dtype=complex), np.zeros(len(t))
-        for part in self.parts:
-            value, error = part.phi_within(t)
-            log_phi += value
-            slack += error
-        return np.exp(log_phi), grown(np.real(log_phi), slack)
-
-    def nodes(self, frequency: float) -> int:
-        """Return how many terms `transform` sums for each t up to `frequency`."""
-        return sum(part.nodes(frequency) for part in self.parts)
-
-    def smoothed(self, variance: float) -> IndependentSum:
-        """Return the sum with a Gaussian step of this variance."""
-        return IndependentSum([*self.parts, GaussianCumulant(variance**0.5, self.theta)], self.theta)
+from tacit.accounting.pld.saddle_point import SMALLEST, CompositionCumulant, Summand
 
 
 class Unsuitable(Exception):
     """The saddle line cannot answer this question at a reasonable cost; the lattice can."""
 
 
-class StepCumulant(ABC):
+class StepCumulant(Summand):
     """One kind of step, run `steps` times, tilted by `theta`."""
 
-    steps: int
     theta: float
 
     largest: float
@@ -80,17 +35,9 @@ class StepCumulant(ABC):
     limit: float = np.inf
     """The frequency up to which the cumulant is that of the step; nothing is claimed beyond."""
 
-    @abstractmethod
-    def log_moment(self, theta: float) -> float:
-        """Return log E_P e^{theta L} of one step, for any real theta that the saddle needs."""
-
     def log_moment_bound(self, theta: float) -> float:
         """Return an upper bound on `log_moment`, rounding left out."""
         return self.log_moment(theta)
-
-    @abstractmethod
-    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
-        """`log_moment` with its first two derivatives."""
 
     @abstractmethod
     def rounding(self) -> float:
@@ -156,6 +103,49 @@ class GaussianCumulant(StepCumulant):
         return self.steps * value.astype(complex), self.steps * 4 * UNIT * np.abs(value)
 
 
+class IndependentSum(CompositionCumulant[StepCumulant]):
+    """The law of the summed loss of independent steps, tilted by `theta`; a little of its mass may be left out."""
+
+    def __init__(self, parts: Sequence[StepCumulant], theta: float):
+        self.theta, self.largest = theta, min(part.largest for part in parts)
+        super().__init__(parts, 0.4 * theta, min(2.5 * theta, self.largest))
+        """The largest tilt that K accepts."""
+        self.left_out = sum(part.left_out for part in parts)
+        """P-mass of the runs that this law leaves out, to be added to upper bounds."""
+        moments = [(part.steps, part.mean_and_variance()) for part in parts]
+        self.mean, self.variance = (sum(steps * moment[k] for steps, moment in moments) for k in (0, 1))
+
+    @cached_property
+    def rounding(self) -> float:
+        """Return a bound on the rounding error of K at `theta`."""
+        return sum(part.steps * part.rounding() for part in self.parts)
+
+    def log_moment_bound(self, theta: float) -> float:
+        """Return an upper bound on it, rounding of at most log 2 left out."""
+        return sum(part.steps * part.log_moment_bound(theta) for part in self.parts)
+
+    def log_decay(self, t: np.ndarray) -> np.ndarray:
+        """Return an upper bound on log |phi| over each [t_j, t_{j+1}], and for the last beyond."""
+        return sum((part.steps * part.decay_within(t) for part in self.parts), np.zeros(len(t) - 1))
+
+    def transform(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return phi = E e^{(theta + it) L - it mean} / E e^{theta L} at multiples of t[1] > 0, with its error."""
+        log_phi, slack = np.zeros(len(t), dtype=complex), np.zeros(len(t))
+        for part in self.parts:
+            value, error = part.phi_within(t)
+            log_phi += value
+            slack += error
+        return np.exp(log_phi), grown(np.real(log_phi), slack)
+
+    def nodes(self, frequency: float) -> int:
+        """Return how many terms `transform` sums for each t up to `frequency`."""
+        return sum(part.nodes(frequency) for part in self.parts)
+
+    def smoothed(self, variance: float) -> IndependentSum:
+        """Return the sum with a Gaussian step of this variance."""
+        return IndependentSum([*self.parts, GaussianCumulant(variance**0.5, self.theta)], self.theta)
+
+
 def grown(log_size: np.ndarray, slack: np.ndarray) -> np.ndarray:
     """e^{log_size + slack} - e^{log_size} at most, also where the sizes underflow."""
     small = np.exp(np.minimum(log_size, VOID)) * np.expm1(np.minimum(slack, 1.0))
@@ -195,45 +185,3 @@ def nearer_tails(below: np.ndarray, above: np.ndarray) -> np.ndarray:
     """The smaller of both tails at the edges of cells, the larger of a cell's two edges, shape (..., cells)."""
     near = np.minimum(below, above)
     return np.maximum(near[..., :-1], near[..., 1:])
-
-
-class Summand(Protocol):
-    """One kind of step in a sum of independent losses."""
-
-    @property
-    def steps(self) -> int:
-        """The number of times that the step runs."""
-        ...
-
-    def log_moment(self, theta: float) -> float:
-        """Return log E_P e^{theta L} of one step."""
-        ...
-
-    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
-        """Return `log_moment` with its first two derivatives."""
-        ...
-
-
-Part = TypeVar("Part", bound=Summand, covariant=True)
-
-
-class CompositionCumulant(Generic[Part]):
-    """K(theta) = log E_P[e^{theta L}; L finite] of independent steps, for tilts in [low, high]."""
-
-    def __init__(self, parts: Sequence[Part], low: float = 1e-9, high: float = 1e13):
-        self.parts, self.low, self.high = parts, low, high
-
-    @staticmethod
-    def around(parts: Sequence[StepCumulant], theta: float) -> CompositionCumulant[StepCumulant]:
-        """Return K for tilts around `theta` that the nodes of the steps reach."""
-        return CompositionCumulant(parts, 0.4 * theta, min(2.5 * theta, min(part.largest for part in parts)))
-
-    def __call__(self, theta: float) -> float:
-        """Return K at theta."""
-        return sum(part.steps * part.log_moment(theta) for part in self.parts)
-
-    def cumulant_derivatives(self, theta: float) -> tuple[float, float, float]:
-        """Return K, K' and K'' at theta."""
-        derivatives = [(part.steps, part.cumulant_derivatives(theta)) for part in self.parts]
-        value, first, second = (sum(steps * found[k] for steps, found in derivatives) for k in range(3))
-        return value, first, second

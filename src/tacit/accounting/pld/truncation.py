@@ -21,10 +21,15 @@ from tacit.accounting.pld.fft import EDGES, Convolution, thinned
 from tacit.accounting.pld.intervals import LocalBounds, inverted, looseness, valid_bounds
 from tacit.accounting.pld.inversion import saddle_line
 from tacit.accounting.pld.rounding import PERTURBATION, UNIT, mass_units
-from tacit.accounting.pld.saddle_point import SMALLEST, saddle_at, saddle_for_delta, saddle_for_epsilon
+from tacit.accounting.pld.saddle_point import (
+    SMALLEST,
+    CompositionCumulant,
+    saddle_at,
+    saddle_for_delta,
+    saddle_for_epsilon,
+)
 from tacit.accounting.pld.sampled_cumulant import TruncatedCumulant
 from tacit.accounting.pld.step_cumulants import (
-    CompositionCumulant,
     GaussianCumulant,
     IndependentSum,
     StepCumulant,
