@@ -89,14 +89,14 @@ class Slots(Cover):
 
     def __init__(self, mechanism: Mechanism):
         self.mechanism, self.note = mechanism, _RESERVED
-        self._free: dict[Mechanism, int] = {}
+        self._free: Counter[Mechanism] = Counter()
         for part, steps in mechanism.parts():
-            self._free[part] = self._free.get(part, 0) + steps
+            self._free[part] += steps
 
     def copy(self) -> Slots:
         """Slots of which as many are free."""
         copied = Slots(self.mechanism)
-        copied._free = dict(self._free)
+        copied._free = self._free.copy()
         return copied
 
     @property
@@ -199,7 +199,7 @@ class Choices(ABC):
         self._open = [run for run in self._open if not run.not_taken()]
 
     def owe(self, mechanism: Mechanism, steps: int) -> None:
-        """Count `steps` planned steps of a run that goes on here, until it has taken them."""
+        """Count `steps` planned steps of a run that goes on here, until it has taken them; -1 once it takes one."""
         self._owed[mechanism] += steps
 
     def owed(self, mechanism: Mechanism) -> int:
@@ -214,10 +214,6 @@ class Choices(ABC):
             for run in self._open:
                 run.pay_ahead()
             self._owed.clear()
-
-    def take_owed(self, mechanism: Mechanism) -> None:
-        """Have one step of `mechanism` owed no longer: it is about to be recorded."""
-        self._owed[mechanism] -= 1
 
     def take_paid(self, mechanism: Mechanism) -> None:
         """Record a step of `mechanism` whose cost is an entry already."""

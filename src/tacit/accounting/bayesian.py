@@ -88,7 +88,12 @@ class Bayesian(Accountant):
             exponents = rate**2 * EXPONENTS * (EXPONENTS + 1) / 2
             losses = exponents[:, None] * squares
         else:
-            losses = self._horizon * np.stack([_subsampled(order, rate, squares) for order in EXPONENTS])
+            # The larger of both directions' log moments of a binomially subsampled Gaussian, one for each pair.
+            ways = [
+                [_log_binomial_mean(int(order) + (sign < 0), rate, squares, sign) for sign in (-1, 1)]
+                for order in EXPONENTS
+            ]
+            losses = self._horizon * np.max(ways, axis=1)
         self._costs += times * np.maximum(_upper_log_mean(losses, self._failure), 0.0) / self._horizon
         self.observed += times
 
@@ -115,13 +120,6 @@ class Bayesian(Accountant):
         """The tail bound of the observed costs; the failures of the Student-t bounds add to delta."""
         missed = -math.expm1(self.observed * math.log1p(-self._failure))
         return MomentsCurve(EXPONENTS + 1, self._costs / EXPONENTS, extra_delta=missed)
-
-
-def _subsampled(order: float, rate: float, squares: np.ndarray) -> np.ndarray:
-    """The larger of both directions' log moments of a binomially subsampled Gaussian, one for each pair."""
-    forward = _log_binomial_mean(int(order) + 1, rate, squares, -1)
-    backward = _log_binomial_mean(int(order), rate, squares, +1)
-    return np.maximum(forward, backward)
 
 
 def _log_binomial_mean(trials: int, rate: float, squares: np.ndarray, sign: int) -> np.ndarray:

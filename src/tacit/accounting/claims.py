@@ -17,7 +17,7 @@ from tacit import check
 from tacit.accounting.ledger import Ledger
 from tacit.accounting.registry import ACCOUNTANTS, account, accountant
 from tacit.errors import InvalidInput, Refused
-from tacit.mechanisms import Compose, FixedSize, Gaussian, Mechanism, Shuffled
+from tacit.mechanisms import Compose, FixedSize, Gaussian, Shuffled
 from tacit.mechanisms.spec import mechanism_rows
 from tacit.relation import Relation
 from tacit.serialization import json_table
@@ -27,6 +27,7 @@ from tacit.tradeoff import Curve, TradeOff
 _KEYS = ("epsilon", "delta", "accountant", "standing", "relation", "sampling", "records", "runs")
 _SAMPLINGS = ("poisson", "fixed_size", "shuffled")
 _TAIL = 1e-9  # probabilities below it are differences of doubles near 1, whose rounding would count
+_DIGIT = 1e-6  # relative: half a unit of the sixth digit, which a printed number may be off by
 _SAME = 0.01  # relative: published epsilons are rounded to two or three digits
 
 
@@ -273,7 +274,8 @@ def examine(claim: Claim) -> Examined:
     """Recompute what `claim` states and say what is wrong with it; see `Verdict`."""
     actual = _as_drawn(claim)
     lower, upper, by = _bracket(actual, claim.delta)
-    refutations, objections = [], []
+    refutations: list[str] = []
+    objections: list[str] = []
     if lower is not None and claim.epsilon < lower:
         refutations.append(
             f"At least epsilon {downward(lower, 6)} at delta {claim.delta:g} is proven to leak; "
@@ -283,7 +285,7 @@ def examine(claim: Claim) -> Examined:
         reasons = list(_explained(claim, actual))
         if refutations:
             refutations += reasons
-        elif math.isinf(upper) or claim.epsilon < upper - _slack(upper):
+        elif math.isinf(upper) or claim.epsilon < upper - _DIGIT * max(upper, 1e-3):
             objections += [*reasons, f"The least that an accountant proves is epsilon {upward(upper, 6)} ({by})."]
     objections += _left_out(claim, refuted=bool(refutations))
     return Examined(claim, lower, upper, by, tuple(refutations), tuple(objections))
@@ -334,11 +336,6 @@ def shuffled_lower(part: Shuffled, steps: int, relation: Relation, delta: float)
     return float(max(0.0, np.max(found) - 1e-6))
 
 
-def _slack(value: float) -> float:
-    """Half a unit of the sixth digit: what a printed number may be off by."""
-    return 1e-6 * max(value, 1e-3)
-
-
 def _as_drawn(claim: Claim) -> Ledger:
     """The ledger with batches drawn as `claim.sampling` says."""
     if not claim.sampling or claim.sampling == "poisson":
@@ -350,12 +347,8 @@ def _as_drawn(claim: Claim) -> Ledger:
     for part, steps in claim.ledger.mechanism.steps:
         rate = part.spec().get("sample_rate")
         batch = max(1, round(claim.records * rate)) if isinstance(rate, float) else 0
-        made.add(kind(_base(part), claim.records, batch) if batch else part, steps)
+        made.add(kind(getattr(part, "base", part), claim.records, batch) if batch else part, steps)
     return made
-
-
-def _base(part: Mechanism) -> Mechanism:
-    return getattr(part, "base", part)
 
 
 def _explained(claim: Claim, actual: Ledger) -> Iterator[str]:
@@ -380,14 +373,12 @@ def _explained(claim: Claim, actual: Ledger) -> Iterator[str]:
 
 def _as_poisson(ledger: Ledger) -> Ledger | None:
     """The ledger with shuffled and fixed-size batches taken for Poisson ones; None where there are none."""
-    made, changed = [], False
-    for part, steps in ledger.mechanism.steps:
-        if isinstance(part, Shuffled | FixedSize):
-            made.append((part.base.poisson(part.batch_size / part.records), steps))
-            changed = True
-        else:
-            made.append((part, steps))
-    return Ledger.of(Compose.of(*made), relation=ledger.relation) if changed else None
+    taken = [
+        (part.base.poisson(part.batch_size / part.records) if isinstance(part, Shuffled | FixedSize) else part, steps)
+        for part, steps in ledger.mechanism.steps
+    ]
+    changed = taken != list(ledger.mechanism.steps)
+    return Ledger.of(Compose.of(*taken), relation=ledger.relation) if changed else None
 
 
 def _gives(name: str, ledger: Ledger, claim: Claim) -> bool:
@@ -405,7 +396,8 @@ def _left_out(claim: Claim, *, refuted: bool) -> list[str]:
     named = ACCOUNTANTS.get(claim.accountant)
     if named is not None and named.standing is not Standing.PROVEN and claim.standing in ("", "proven") and not refuted:
         found.append(f"It is computed by {named.name}, whose answers are {named.standing.value}: no bound.")
-    records = claim.records if claim.records is not None else _records(claim.ledger)
+    sizes = [part.records for part, _ in claim.ledger.mechanism.steps if isinstance(part, Shuffled | FixedSize)]
+    records = claim.records if claim.records is not None else min(sizes, default=None)
     if records is not None and claim.delta >= 1 / records:
         found.append(
             f"delta {claim.delta:g} is at least 1/n for n = {records}: a mechanism that publishes a record at random "
@@ -418,8 +410,3 @@ def _left_out(claim: Claim, *, refuted: bool) -> list[str]:
             f"together cost epsilon {upward(upper, 6)} at most; `tacit tune` selects at a lower cost."
         )
     return found
-
-
-def _records(ledger: Ledger) -> int | None:
-    sizes = [part.records for part, _ in ledger.mechanism.steps if isinstance(part, Shuffled | FixedSize)]
-    return min(sizes, default=None)

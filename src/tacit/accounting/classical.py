@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -31,10 +32,13 @@ from tacit.standing import Standing
 from tacit.tradeoff import Curve, EpsilonCurve, GaussianCurve, ProfileCurve, TradeOff
 from tacit.tradeoff.gaussian import gaussian_delta
 
+Steps = Callable[[float], list[tuple[float, int]]]
+"""(epsilon, steps) of every part at the delta that they share."""
 EpsilonRule = Callable[[Mechanism, float, Relation], float]
 """Epsilon of one step at its share of delta."""
 
 _LARGEST_EXPONENT = 700.0  # e^709.8 is the largest double
+_SHARED_DELTA = 5e-7  # the part of delta that the own deltas of the steps of `Optimal` use up
 _SHARES = (2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)  # splits of epsilon that are tried, in units of the Gaussian step's mu
 
 
@@ -73,16 +77,13 @@ class _Composition(Accountant):
     rule: ClassVar[EpsilonRule]
 
     @abstractmethod
-    def composed(self, steps: Callable[[float], list[tuple[float, int]]], delta: float) -> float:
+    def composed(self, steps: Steps, delta: float) -> float:
         """Epsilon at `delta` in (0, 1) of `steps`, a function of the delta that the steps share."""
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
         """The curve of the composed epsilon."""
-
-        def steps(delta: float) -> list[tuple[float, int]]:
-            return per_step(mechanism, relation, delta, type(self).rule)
-
-        return EpsilonCurve(lambda delta: self.composed(steps, delta))
+        steps = partial(per_step, mechanism, relation, rule=type(self).rule)
+        return EpsilonCurve(partial(self.composed, steps))
 
 
 class NaiveJayaramanEvans(_Composition):
@@ -92,7 +93,7 @@ class NaiveJayaramanEvans(_Composition):
     standing: ClassVar[Standing] = Standing.CLAIMED
     rule = staticmethod(published)
 
-    def composed(self, steps: Callable[[float], list[tuple[float, int]]], delta: float) -> float:
+    def composed(self, steps: Steps, delta: float) -> float:
         """Sum of the per-step epsilons."""
         return sum(times * epsilon for epsilon, times in steps(delta))
 
@@ -124,7 +125,7 @@ class Advanced(_Composition):
     standing: ClassVar[Standing] = Standing.PROVEN
     rule = staticmethod(textbook)
 
-    def composed(self, steps: Callable[[float], list[tuple[float, int]]], delta: float) -> float:
+    def composed(self, steps: Steps, delta: float) -> float:
         """Deviation plus drift of the privacy loss; inf at delta 0."""
         if delta <= 0.0:
             return math.inf
@@ -162,24 +163,18 @@ class Optimal(Accountant):
 
     By Theorem 3.3 of Kairouz, Oh & Viswanath an (epsilon, delta)-DP step is dominated by randomised response that
     reveals everything with probability delta; `pld` computes the exact composition of those. Steps that are not pure
-    share `shared_delta` equally, so the curve ends at that delta: a smaller one costs infinity.
-
-    Args:
-        shared_delta: in (0, 1), the part of delta that the steps' own deltas use up.
+    share a delta of 5e-7 equally, so the curve ends there: a smaller one costs infinity.
     """
 
     name: ClassVar[str] = "optimal"
     standing: ClassVar[Standing] = Standing.PROVEN
 
-    def __init__(self, *, shared_delta: float = 5e-7):
-        self._shared_delta = shared_delta
-
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
         """The exact curve of the composed randomised responses."""
-        steps = per_step(mechanism, relation, self._shared_delta, textbook)
+        steps = per_step(mechanism, relation, _SHARED_DELTA, textbook)
         if any(math.isinf(epsilon) for epsilon, _ in steps):
             return GaussianCurve(math.inf)
-        share = _share(mechanism, relation, self._shared_delta)
+        share = _share(mechanism, relation, _SHARED_DELTA)
         responses = [
             (Approximate(epsilon, 0.0 if part.is_pure(relation) else share), times)
             for (epsilon, times), (part, _) in zip(steps, mechanism.parts(), strict=True)

@@ -187,8 +187,7 @@ class Facts:
     def times(self, name: str) -> int:
         """How often `name` was checked in the run at hand."""
         with self._lock:
-            fact = self._facts.get(name)
-        return fact.times if fact is not None else 0
+            return self._facts[name].times if name in self._facts else 0
 
     @property
     def assumed(self) -> list[Fact]:

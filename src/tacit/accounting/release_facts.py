@@ -74,11 +74,11 @@ def common_facts(*, unit: str, secure: bool, arithmetic: Fact | None = None) -> 
         ['arithmetic']
     """
     seeded = "a seeded stream drew noise and batches: whoever knows the seed removes the noise"
-    random = Fact("randomness", How.ENFORCED, says="secure stream") if secure else None
+    how, stream = (How.ENFORCED, "secure stream") if secure else (How.ASSUMED, seeded)
     return (
         Fact("unit", How.DECLARED, says=f"unit {unit}"),
         Fact("settings", How.DECLARED, says="settings public"),
-        random if random is not None else Fact("randomness", How.ASSUMED, says=seeded),
+        Fact("randomness", how, says=stream),
         Fact("whole_ledger", How.DECLARED, says="this ledger holds every release of the run"),
         Fact("preprocessing", How.DECLARED, says="data prepared by public rules"),
         arithmetic if arithmetic is not None else Fact("arithmetic", How.ASSUMED, says=FLOATING),

@@ -54,21 +54,15 @@ class RenyiCurve(Curve):
 
 
 class Rdp(Accountant):
-    """Renyi accountant with the improved conversion.
-
-    Args:
-        orders: Renyi orders > 1 over which the conversion minimises.
-    """
+    """Renyi accountant with the improved conversion, which minimises over `orders`."""
 
     name: ClassVar[str] = "rdp"
     standing: ClassVar[Standing] = Standing.PROVEN
-
-    def __init__(self, *, orders: np.ndarray = ORDERS):
-        self._orders = orders
+    orders: ClassVar[np.ndarray] = ORDERS
 
     def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
         """The curve of the summed divergences."""
-        return RenyiCurve(self._orders, mechanism.rdp(self._orders, relation))
+        return RenyiCurve(self.orders, mechanism.rdp(self.orders, relation))
 
 
 class MomentsCurve(Curve):
@@ -139,15 +133,11 @@ class Generic(Accountant):
         return MomentsCurve(orders, mechanism.published_generic_rdp(orders, relation))
 
 
-class GenericSound(Accountant):
+class GenericSound(Rdp):
     """The same Chernoff bound over integer orders with proven subsampled Renyi divergences.
 
     Poisson samples: Mironov, Talwar & Zhang (2019); fixed-size samples: Wang, Balle & Kasiviswanathan (2019).
     """
 
     name: ClassVar[str] = "generic_sound"
-    standing: ClassVar[Standing] = Standing.PROVEN
-
-    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
-        """The curve of the summed divergences of integer orders."""
-        return RenyiCurve(_INTEGER_ORDERS, mechanism.rdp(_INTEGER_ORDERS, relation))
+    orders: ClassVar[np.ndarray] = _INTEGER_ORDERS

@@ -113,9 +113,7 @@ class Scope:
 @lru_cache(maxsize=32)
 def _filter(scope: Scope, relation: Relation) -> Filter:
     assert scope.budget is not None
-    plan = scope.plan
-    if scope.kind == "renyi" and plan is None:
-        plan = Gaussian(1.0)
+    plan = Gaussian(1.0) if scope.kind == "renyi" and scope.plan is None else scope.plan
     return Filter(scope.kind, scope.budget, plan=plan, relation=relation)
 
 

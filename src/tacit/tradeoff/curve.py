@@ -418,12 +418,8 @@ def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Corners (n, 2) of the greatest convex function below the points, from left to right."""
     hull: list[tuple[float, float]] = []
     for point in sorted(zip(x.tolist(), y.tolist(), strict=True)):
-        while hull and hull[-1][0] == point[0]:
-            if hull[-1][1] <= point[1]:
-                break
-            hull.pop()
         if hull and hull[-1][0] == point[0]:
-            continue
+            continue  # The lowest of each column comes first.
         while len(hull) >= 2 and _turn(hull[-2], hull[-1], point) <= 0:
             hull.pop()
         hull.append(point)

@@ -239,10 +239,7 @@ class TradeOff:
         a slack; where the curve is exactly Gaussian the slack is not used.
         """
         slack = check.probability("slack", slack)
-        value = self.curve.mu(slack)
-        if self.standing is Standing.MEASURED:
-            return Answer(value, self.standing, value, None)
-        return Answer(value, self.standing, self.floor.mu_floor(slack) if self.floor else None, value)
+        return self._leakage(lambda curve: curve.mu(slack), lambda floor: floor.mu_floor(slack))
 
     def mu_regret(self, *, slack: float = 1e-9) -> float:
         """The loss from reporting `mu()` instead of the curve, see `Curve.regret`; 0 if there is none."""
@@ -339,11 +336,11 @@ class TradeOff:
             f"&epsilon; = {epsilon} at &delta; = 1e-05, advantage {advantage}"
         )
 
-    def _leakage(self, read: Callable[[Curve], float]) -> Answer:
+    def _leakage(self, read: Callable[[Curve], float], read_floor: Callable[[Curve], float] | None = None) -> Answer:
         value = float(read(self.curve))
         if self.standing is Standing.MEASURED:
             return Answer(value, self.standing, value, None)
-        return Answer(value, self.standing, float(read(self.floor)) if self.floor else None, value)
+        return Answer(value, self.standing, float((read_floor or read)(self.floor)) if self.floor else None, value)
 
 
 def _only(standing: Standing, side: str, *allowed: Standing) -> None:

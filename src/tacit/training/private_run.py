@@ -202,7 +202,7 @@ class PrivateRun:
         else:
             if self._owing:
                 self._owing -= 1
-                self.ledger.take_owed(mechanism)
+                self.ledger.owe(mechanism, -1)
             self.ledger.add(mechanism, note="training")
         self._known_steps = self.ledger.steps
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -135,8 +135,7 @@ class Bracket:
         self._tail = tail
         self._mus: dict[float, tuple[float, float]] = {}
         self._floors: dict[float, tuple[float, np.ndarray, Chart]] = {}
-        self._betas: dict[float, tuple[float, float]] = {}
-        self._sketches: dict[float, tuple[np.ndarray, np.ndarray] | None] = {}
+        self.beta, self._sketch = cache(self._beta), cache(self._sketched)
 
     def delta(self, epsilon: float) -> tuple[float, float]:
         """Return lower and upper bound at `epsilon`."""
@@ -185,29 +184,21 @@ class Bracket:
 
         return delta
 
-    def beta(self, alpha: float) -> tuple[float, float]:
+    def _beta(self, alpha: float) -> tuple[float, float]:
         """Return lower and upper bound on the least type II error at `alpha` in (0, 1)."""
-        if alpha not in self._betas:
-            sketch = self._sketch(PROFILE_END)
-            found = type_two_error(alpha, *sketch, self.near) if sketch else (0.0, 1.0 - alpha)
-            if found[1] == 1.0 - alpha:
-                epsilons, low, high = self.profile
-                found = type_two_error(alpha, epsilons, (low + high) / 2, self.near)
-            self._betas[alpha] = found
-        return self._betas[alpha]
-
-    def _sketch(self, least: float) -> tuple[np.ndarray, np.ndarray] | None:
-        """Rough epsilons and deltas down to `least`, where a search may begin; None for engines that have none."""
-        least = max(least, PROFILE_END)
-        if least not in self._sketches:
-            self._sketches[least] = self._sketched(least)
-        return self._sketches[least]
+        sketch = self._sketch(PROFILE_END)
+        found = type_two_error(alpha, *sketch, self.near) if sketch else (0.0, 1.0 - alpha)
+        if found[1] == 1.0 - alpha:
+            epsilons, low, high = self.profile
+            found = type_two_error(alpha, epsilons, (low + high) / 2, self.near)
+        return found
 
     def _sketched(self, least: float) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rough epsilons and deltas down to `least`, where a search may begin; None for engines that have none."""
         exact = [each for each in self._directions if isinstance(each, Dispatch)]
         if len(exact) < len(self._directions):
             return None
-        found = [direction.outline(least) for direction in exact]
+        found = [direction.outline(max(least, PROFILE_END)) for direction in exact]
         if not all(np.isfinite(column).all() for each in found for column in each):
             return None
         epsilons = np.unique([0.0, *(epsilon for each in found for epsilon in each[0])])

@@ -5,7 +5,8 @@ Cumulants of the steps of a composition at one tilt, one class for each kind of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
@@ -276,10 +277,19 @@ class MixtureCumulant(StepCumulant):
 
 
 SampledSteps = list[tuple[SampledGaussian, int]]
+"""Sampled Gaussians with the number of times that they run."""
 _FEW = 3  # From so many sampled Gaussians of a kind on, one set of nodes costs less than one each.
 _PANEL = 0.5  # Width of a panel in log noise, a factor of 1.65: wider ones need more nodes.
 _LEAST_DELTA = -700.0  # log of delta below which, or where none is known, no more noise is covered.
 _WIDEST = 2000.0  # Longest interval of noise, in units of min(1, sigma), whose nodes a line can afford.
+
+
+def grouped(members: SampledSteps, key: Callable[[SampledGaussian], Hashable]) -> list[SampledSteps]:
+    """The members of each key together."""
+    groups: dict[Hashable, SampledSteps] = {}
+    for pair, steps in members:
+        groups.setdefault(key(pair), []).append((pair, steps))
+    return list(groups.values())
 
 
 def cumulants_of(
@@ -310,23 +320,13 @@ def _panels(parts: Sequence[tuple[Pair, int]]) -> tuple[list[tuple[Pair, int]], 
 
     Those of one rate share their losses, others only their nodes.
     """
-    by_rate: dict[tuple[SampledGaussian, float], SampledSteps] = {}
-    singles: list[tuple[Pair, int]] = []
-    for pair, steps in parts:
-        if isinstance(pair, SampledGaussian):
-            by_rate.setdefault((pair.kind, pair.rate), []).append((pair, steps))
-        else:
-            singles.append((pair, steps))
-    groups: dict[tuple[SampledGaussian, float], SampledSteps] = {}
-    for (kind, rate), members in by_rate.items():
-        groups.setdefault((kind, rate if len(members) >= _FEW else 0.0), []).extend(members)
+    sampled = [(pair, steps) for pair, steps in parts if isinstance(pair, SampledGaussian)]
+    singles = [(pair, steps) for pair, steps in parts if not isinstance(pair, SampledGaussian)]
+    many = Counter((pair.kind, pair.rate) for pair, _ in sampled)
     panels: list[SampledSteps] = []
-    for members in groups.values():
-        logs = np.log([pair.sigma for pair, _ in members])
-        cells: dict[int, SampledSteps] = {}
-        for member, place in zip(members, np.floor((logs - logs.min()) / _PANEL).tolist(), strict=True):
-            cells.setdefault(place, []).append(member)
-        for cell in cells.values():
+    for members in grouped(sampled, lambda pair: (pair.kind, pair.rate * (many[pair.kind, pair.rate] >= _FEW))):
+        least = min(np.log(pair.sigma) for pair, _ in members)
+        for cell in grouped(members, lambda pair, least=least: np.floor((np.log(pair.sigma) - least) / _PANEL)):
             if len(cell) >= _FEW:
                 panels.append(cell)
             else:

@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 from scipy import fft
 
-from tacit.accounting.pld.discrete_cumulants import DiscreteLoss
+from tacit.accounting.pld.discrete_cumulants import DiscreteLoss, SampledSteps, grouped
 from tacit.accounting.pld.lattice import RoundedLoss, place_atoms, round_down, round_up
 from tacit.accounting.pld.lattice_sum import LatticeSum, infinity_mass
 from tacit.accounting.pld.saddle_point import (
@@ -34,7 +34,6 @@ from tacit.mechanisms.pairs.gaussian import SampledGaussian
 from tacit.root_finding import bisect
 
 Parts = Sequence[tuple[Pair, int]]
-SampledGaussians = list[tuple[SampledGaussian, int]]
 
 _FEW = 32  # So many unlike parts a lattice transforms one by one; each costs it two transforms.
 
@@ -58,31 +57,24 @@ def grouped_by_noise(parts: Parts, distinct: int) -> tuple[Parts, Parts]:
     return _bounds(groups, others)
 
 
-def _kinds(parts: Parts, *, by_rate: bool) -> tuple[list[SampledGaussians], list[tuple[Pair, int]]]:
+def _kinds(parts: Parts, *, by_rate: bool) -> tuple[list[SampledSteps], list[tuple[Pair, int]]]:
     """Return the sampled Gaussians, those of one kind (and rate) together, and all other parts."""
-    kinds: dict[tuple[SampledGaussian, float], SampledGaussians] = {}
-    others: list[tuple[Pair, int]] = []
-    for pair, steps in parts:
-        if isinstance(pair, SampledGaussian):
-            kinds.setdefault((pair.kind, pair.rate if by_rate else 1.0), []).append((pair, steps))
-        else:
-            others.append((pair, steps))
-    return list(kinds.values()), others
+    sampled = [(pair, steps) for pair, steps in parts if isinstance(pair, SampledGaussian)]
+    others = [(pair, steps) for pair, steps in parts if not isinstance(pair, SampledGaussian)]
+    return grouped(sampled, lambda pair: (pair.kind, pair.rate if by_rate else 1.0)), others
 
 
-def _groups(members: SampledGaussians, count: int) -> list[SampledGaussians]:
+def _groups(members: SampledSteps, count: int) -> list[SampledSteps]:
     """Return the members by cells of equal width in log sigma and log rate, `count` cells at most."""
     logs = [np.log([pair.sigma for pair, _ in members]), np.log([pair.rate for pair, _ in members])]
     count = int(count**0.5) if all(np.ptp(values) > 0 for values in logs) else count
     # The factor 1 - 1e-12 keeps the largest value in the last cell.
-    keys = [np.floor(count * (v - v.min()) / (np.ptp(v) or 1.0) * (1 - 1e-12)).astype(int) for v in logs]
-    found: dict[tuple[int, int], SampledGaussians] = {}
-    for member, sigma_cell, rate_cell in zip(members, *keys, strict=True):
-        found.setdefault((int(sigma_cell), int(rate_cell)), []).append(member)
-    return list(found.values())
+    keys = [np.floor(count * (v - v.min()) / (np.ptp(v) or 1.0) * (1 - 1e-12)) for v in logs]
+    cells = {pair: cell for (pair, _), *cell in zip(members, *keys, strict=True)}
+    return grouped(members, lambda pair: tuple(cells[pair]))
 
 
-def _bounds(groups: list[SampledGaussians], others: list[tuple[Pair, int]]) -> tuple[Parts, Parts]:
+def _bounds(groups: list[SampledSteps], others: list[tuple[Pair, int]]) -> tuple[Parts, Parts]:
     """Return the other parts with every group at its least and at its most leaky corner."""
     lower, upper = list(others), list(others)
     for group in groups:

@@ -242,35 +242,26 @@ class MenuCost:
 
     def __init__(self, stages: Sequence[Sequence[Directions]]):
         reach = sum(max(reach_of(option, _TAIL) for option in stage) for stage in stages)
-        points = _POINTS
-        self._pitch = max(reach, 1e-6) / points
-        known: dict[int, list[Profile]] = {}
-        for stage in stages:
-            for option in stage:
-                known.setdefault(id(option), profiles_of(option, self._pitch, points))
+        self._pitch = max(reach, 1e-6) / _POINTS
+        profiles = [[profiles_of(option, self._pitch, _POINTS) for option in stage] for stage in stages]
         sides = range(len(stages[0][0]))
-        self._above = [
-            _values([[known[id(o)][d].above for o in s] for s in stages], self._pitch, points, 1) for d in sides
-        ]
-        self._below = [
-            _values([[known[id(o)][d].below for o in s] for s in stages], self._pitch, points, 0) for d in sides
-        ]
-        self._points = points
+        self._above = [self._values([[option[d].above for option in stage] for stage in profiles], 1) for d in sides]
+        self._below = [self._values([[option[d].below for option in stage] for stage in profiles], 0) for d in sides]
 
     @cached_property
     def upper(self) -> Curve:
         """Upper bound."""
-        return MenuCurve(self._pitch, np.max(self._above, axis=0)[self._points :], 1)
+        return MenuCurve(self._pitch, np.max(self._above, axis=0)[_POINTS:], 1)
 
     @cached_property
     def lower(self) -> Curve:
         """Lower bound, reached by the choice that attains each maximum."""
-        return MenuCurve(self._pitch, np.max(self._below, axis=0)[self._points :], 0)
+        return MenuCurve(self._pitch, np.max(self._below, axis=0)[_POINTS:], 0)
 
     @cached_property
     def pairs(self) -> tuple[ProfilePair, ...]:
         """A dominating pair for each direction; nothing is known from below for its composition with others."""
-        x = np.exp(self._pitch * np.arange(-self._points, self._points + 1))
+        x = np.exp(self._pitch * np.arange(-_POINTS, _POINTS + 1))
         found = []
         for values in self._above:
             mixed = np.where(x < 1, values - (1 - x), values)
@@ -279,25 +270,24 @@ class MenuCost:
             found.append(replace(above, lower=(nothing,)))
         return tuple(found)
 
+    def _values(self, stages: list[list[ProfilePair]], side: int) -> np.ndarray:
+        """V_K on the grid of losses, from above (side 1) or below (side 0).
 
-def _values(stages: list[list[ProfilePair]], pitch: float, points: int, side: int) -> np.ndarray:
-    """V_K on the grid -points pitch, ..., points pitch, from above (side 1) or below (side 0).
-
-    Beyond the grid V is at most its last value above and 1 below, at least 0 and 1 - e^x.
-    """
-    x = pitch * np.arange(-points, points + 1)
-    far = pitch * np.arange(-2 * points, -points)
-    value = np.maximum(-np.expm1(x), 0.0)
-    for stage in reversed(stages):
-        before = np.ones(points) if side else -np.expm1(far)
-        after = np.full(points, value[-1] if side else 0.0)
-        padded = np.concatenate([before, value, after])
-        best = np.zeros(len(x))
-        for option in stage:
-            loss, p, _ = option.columns
-            masses = np.zeros(2 * points + 1)
-            np.add.at(masses, np.rint(loss / pitch).astype(int) + points, p)
-            moved = np.convolve(padded, masses, mode="valid") + option.infinity_mass * side
-            best = np.maximum(best, moved + (_SUM if side else -_SUM))
-        value = np.maximum(np.minimum(best, 1.0), np.maximum(-np.expm1(x), 0.0))
-    return value
+        Beyond the grid V is at most its last value above and 1 below, at least 0 and 1 - e^x.
+        """
+        x = self._pitch * np.arange(-_POINTS, _POINTS + 1)
+        far = self._pitch * np.arange(-2 * _POINTS, -_POINTS)
+        value = np.maximum(-np.expm1(x), 0.0)
+        for stage in reversed(stages):
+            before = np.ones(_POINTS) if side else -np.expm1(far)
+            after = np.full(_POINTS, value[-1] if side else 0.0)
+            padded = np.concatenate([before, value, after])
+            best = np.zeros(len(x))
+            for option in stage:
+                loss, p, _ = option.columns
+                masses = np.zeros(2 * _POINTS + 1)
+                np.add.at(masses, np.rint(loss / self._pitch).astype(int) + _POINTS, p)
+                moved = np.convolve(padded, masses, mode="valid") + option.infinity_mass * side
+                best = np.maximum(best, moved + (_SUM if side else -_SUM))
+            value = np.maximum(np.minimum(best, 1.0), np.maximum(-np.expm1(x), 0.0))
+        return value

@@ -202,15 +202,17 @@ def _reverse_lines(u: np.ndarray, epsilons: np.ndarray, deltas: np.ndarray) -> n
 
 def _chords(base: Curve) -> Deltas:
     """Upper bounds on delta between the points of a profile, which is convex in e^epsilon."""
-    epsilons, deltas = base.profile
-    x = np.exp(np.minimum(epsilons, 700.0))
-    return lambda at: np.interp(np.exp(np.minimum(at, 700.0)), x, deltas)
+    return _interpolated(*base.profile)
 
 
 def _largest(profiles: list[Profile]) -> Deltas:
     """The same between the points of a grid, from every direction."""
     zero = len(profiles[0].high) // 2
-    x, deltas = np.exp(profiles[0].losses[zero:]), np.max([profile.high[zero:] for profile in profiles], axis=0)
+    return _interpolated(profiles[0].losses[zero:], np.max([profile.high[zero:] for profile in profiles], axis=0))
+
+
+def _interpolated(epsilons: np.ndarray, deltas: np.ndarray) -> Deltas:
+    x = np.exp(np.minimum(epsilons, 700.0))
     return lambda at: np.interp(np.exp(np.minimum(at, 700.0)), x, deltas)
 
 

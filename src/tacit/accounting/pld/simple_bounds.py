@@ -95,11 +95,9 @@ class SimpleBounds:
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """The epsilons where those bounds cross `delta`, by bisection."""
-        ends = []
-        for side in (0, 1):
-            top = max(self.top, 1e-12) if np.isfinite(self.top) else 1e6
-            ends.append(bisect(lambda epsilon, side=side: self.delta(epsilon)[side] > delta, 0.0, top)[side])
-        return ends[0], ends[1]
+        top = max(self.top, 1e-12) if np.isfinite(self.top) else 1e6
+        low, high = (bisect(lambda at, side=side: self.delta(at)[side] > delta, 0.0, top)[side] for side in (0, 1))
+        return low, high
 
     def beyond_the_top(self) -> tuple[float, float]:
         """Bounds on delta where only infinite losses are left."""
