@@ -162,8 +162,8 @@ def step(case: Case, checks: bool) -> Steps:
     def unchecked() -> None:
         total = recorded(x, y)
         assert total is not None
-        released = update._noisy_mean(update.clip, total, update._no_norms, 1.0, case.batch)
-        apply_release(update._clipped.trainable, update.optimizer, released)
+        released = update._noisy_mean(update.clipped.clip, total, update._no_norms, 1.0, case.batch)
+        apply_release(update.clipped.trainable, update.optimizer, released)
 
     return timed(lambda steps: [update(x, y, 1.0) if checks else unchecked() for _ in range(steps)])
 

@@ -49,6 +49,7 @@ _ROOMS = {
         "tests/training/test_fit_resume.py",
         "tests/opacus/test_engine.py",
         "tests/training/test_wrapped.py",
+        *_LOOP[2:3],
     ],
     "training/private_run.py": [
         "tests/training/test_fit.py",
@@ -58,7 +59,6 @@ _ROOMS = {
         "tests/training/test_wrapped.py",
     ],
     "training/resume.py": ["tests/training/test_fit_resume.py"],
-    "training/resolve_plan.py": ["tests/training/test_fit.py", "tests/training/test_variants.py", *_LOOP[2:3]],
     "training/batch_session.py": _LOOP,
     "training/wrappers.py": _LOOP,
     "verification/": ["tests/gradients/test_model_probe.py", "tests/verification/test_catalogue.py"],

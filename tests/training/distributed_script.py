@@ -15,7 +15,7 @@ from tacit.accounting import Ledger
 from tacit.clipping import clip_from_spec
 from tacit.noise import SeededStream
 from tacit.training import make_private
-from tacit.training.run_file import RunFile
+from tacit.training.resume import RunFile
 from tacit.training.sharded import is_shard, local
 from tests.training.cases import blobs, cross_entropy, plain_sgd, small_model
 

@@ -517,12 +517,12 @@ class TestPrecision:
                 model, x = model.bfloat16(), x.bfloat16()
             parts = without_noise(model, data=(x, y), batch_size=1, clip_norm=0.05)
             sums = []
-            parts.model._session.run.release = lambda batch, total, norms, sums=sums: sums.append(total)
+            parts.model.session.run.release = lambda batch, total, norms, sums=sums: sums.append(total)
             for a, b in parts.loader:
                 with torch.autocast("cpu", dtype=torch.bfloat16, enabled=way == "autocast"):
                     losses = cross_entropy(parts.model(a), b)
                 losses.backward()
-                parts.optimizer._session.release()
+                parts.optimizer.session.release()
             (total,) = sums
             assert total.flat.dtype == torch.float32
             assert 0.04 < total.flat.double().norm() <= 0.05 * (1 + 1e-6)

@@ -31,7 +31,7 @@ from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.noise import SecureStream, SeededStream
 from tacit.relation import Relation
 from tacit.tradeoff import Epsilon, Target
-from tacit.training.resolve_plan import warn_about_delta
+from tacit.training.plan import warn_about_delta
 
 Array = np.ndarray
 

@@ -17,7 +17,7 @@ from tacit import check
 from tacit.errors import TrainingMisuse
 from tacit.integrations.trainer_logs import REPORTED, epsilon_of, reported_delta
 from tacit.training.make_private import Private, make_private
-from tacit.training.run_file import RunFile
+from tacit.training.resume import RunFile
 
 _STATE, _FILE = "tacit", "tacit_file"
 

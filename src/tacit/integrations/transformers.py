@@ -24,7 +24,7 @@ from tacit.training.loader import batches_in_a_pass, records_of
 from tacit.training.make_private import Private, make_private
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.records import with_units
-from tacit.training.run_file import NAME, RunFile
+from tacit.training.resume import RUN_FILE, RunFile
 
 Loss = Callable[[Any, Mapping[str, Any]], Tensor]
 """`loss(outputs, batch)`: one value for each record, shape (batch,)."""
@@ -114,11 +114,11 @@ class PrivateTrainer(transformers.Trainer):
         self._planned = max_steps
         prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
         assert self.private is not None
-        self._file = RunFile(self.private, Path(self._get_output_dir(None)) / NAME)
+        self._file = RunFile(self.private, Path(self._get_output_dir(None)) / RUN_FILE)
         if resume_from_checkpoint is None:
             self._file.begin()
         else:
-            self._file.resume(Path(resume_from_checkpoint) / NAME)
+            self._file.resume(Path(resume_from_checkpoint) / RUN_FILE)
         return prepared
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
@@ -190,7 +190,7 @@ class PrivateTrainer(transformers.Trainer):
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         assert self._file is not None
         folder = f"{transformers.trainer_utils.PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        path = Path(self._get_output_dir(trial)) / folder / NAME
+        path = Path(self._get_output_dir(trial)) / folder / RUN_FILE
         os.makedirs(path.parent, exist_ok=True)
         self._file.save(path)
         super()._save_checkpoint(model, trial)

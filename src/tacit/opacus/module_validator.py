@@ -145,7 +145,7 @@ class BatchMemoryManager(nullcontext[PrivateLoader]):
         if not isinstance(data_loader, PrivateLoader):
             rule = "the loader that make_private returned"
             raise check.fail("data_loader", rule, type(data_loader).__name__)
-        if not isinstance(optimizer, PrivateOptimizer) or not optimizer.steps_on(data_loader):
+        if not isinstance(optimizer, PrivateOptimizer) or optimizer.session is not data_loader.session:
             rule = "the optimizer that make_private returned together with data_loader"
             raise check.fail("optimizer", rule, type(optimizer).__name__)
         check.count("max_physical_batch_size", max_physical_batch_size)

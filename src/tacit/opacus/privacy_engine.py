@@ -24,8 +24,9 @@ from tacit.tradeoff import Epsilon
 from tacit.training.batch_session import BatchSession
 from tacit.training.loader import PrivateLoader, batches_in_a_pass
 from tacit.training.make_private import validate_parts, wrap
+from tacit.training.plan import resolve_plan, resolve_sample_rate, warn_about_delta
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
-from tacit.training.resolve_plan import resolve_plan, resolve_sample_rate, start_run, warn_about_delta
+from tacit.training.ranks import start_run
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
 
 _TAKEN = {"sampling", "noise", "epochs", "delta", "max_physical_batch_size", "public_size", "unsafe_no_noise"}
@@ -247,7 +248,7 @@ class PrivacyEngine:
         if torch_save_kwargs:
             raise check.fail("torch_save_kwargs", "None", torch_save_kwargs, "The file is safetensors, not a pickle.")
         if isinstance(optimizer, PrivateOptimizer):
-            optimizer.check_between_batches("a checkpoint must be taken")
+            optimizer.session.check_between("a checkpoint must be taken")
         state = dict(checkpoint_dict or {}) | {
             "module_state_dict": dict(module.state_dict(**(module_state_dict_kwargs or {}))),
             "ledger": self.ledger.resumable().spec(),

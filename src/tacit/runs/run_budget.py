@@ -22,7 +22,7 @@ from tacit.runs.run_signature import BUDGET
 from tacit.serialization import json_text, write_text
 from tacit.signing import Origin, origin_of, signature_of
 from tacit.tradeoff import Epsilon
-from tacit.training.resolve_plan import resolve_steps
+from tacit.training.plan import resolve_steps
 
 DATASET = "TACIT_BUDGET_DATASET"
 """Environment variable with the data set that runs are charged to; NONE charges none."""

@@ -15,7 +15,6 @@ from tacit.training.callbacks import (
 )
 from tacit.training.checkpoint import Checkpoint, load_model, read_checkpoint, save_model
 from tacit.training.fit import Fit, fit
-from tacit.training.grad_scaler import GradScaler
 from tacit.training.holdout import PrivateHoldout
 from tacit.training.holdout_scores import Accuracy, ClippedSquaredError, WithinTolerance
 from tacit.training.loop import fit_nonprivate
@@ -28,11 +27,11 @@ from tacit.training.plan_options import (
     PlanOptions,
     StepNoise,
 )
+from tacit.training.private_outputs import GradScaler
 from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import private_step
 from tacit.training.recommendation import Recommendation, recommend
-from tacit.training.records import Records
-from tacit.training.streams import StreamedRecords
+from tacit.training.records import Records, StreamedRecords
 
 __all__ = [
     "Accuracy",

@@ -44,26 +44,29 @@ KNOWN = frozenset(
 _LIBRARIES = sys.stdlib_module_names | KNOWN | {"tacit"}
 
 
-def captured_data(function: Callable[..., Any]) -> dict[str, object]:
-    """Tensors, arrays and modules that `function` reads besides its arguments, by name.
+def holds_data(name: str, value: object) -> bool:
+    """Whether the value called `name` is a tensor, an array, or a module with parameters or buffers."""
+    if isinstance(value, nn.Module) and name:
+        return any(True for _ in (*value.parameters(), *value.buffers()))
+    return isinstance(value, Tensor | np.ndarray)
+
+
+def captured(function: object, wanted: Wanted = holds_data) -> dict[str, object]:
+    """What `function` reads besides its arguments, by name: its tensors, arrays and modules by default.
 
     Library code is not searched, but the attributes of a library object are: the weight of a `torch.nn` loss is found.
 
     Args:
         function: a function, method, partial or callable object.
+        wanted: `wanted(name, value)` says whether a value is one to name; what it holds is not searched then.
 
     Returns:
-        Name -> tensor, array or module.
+        Name -> value.
 
     Example:
-        >>> list(captured_data(torch.nn.CrossEntropyLoss(weight=torch.ones(3))))
+        >>> list(captured(torch.nn.CrossEntropyLoss(weight=torch.ones(3))))
         ['weight']
     """
-    return captured(function, holds_data)
-
-
-def captured(function: object, wanted: Wanted) -> dict[str, object]:
-    """What `function` reads besides its arguments, by name, where `wanted(name, value)` says so."""
     found: dict[str, object] = {}
     _search("", function, wanted, found, set(), _DEPTH)
     return found
@@ -206,22 +209,13 @@ def _search(name: str, value: object, wanted: Wanted, found: dict[str, object], 
         _search(inner, part, wanted, found, seen, depth - 1)
 
 
-def holds_data(name: str, value: object) -> bool:
-    """Whether the value called `name` is a tensor, an array, or a module with parameters or buffers."""
-    return isinstance(value, Tensor | np.ndarray) or (isinstance(value, nn.Module) and bool(name) and _holds(value))
-
-
-def _holds(module: nn.Module) -> bool:
-    return any(True for _ in (*module.parameters(), *module.buffers()))
-
-
 def _parts(name: str, value: object) -> Iterator[tuple[str, object]]:
     """What `value` reads or holds, by name."""
     if isinstance(value, MethodType):
         yield name, value.__self__
         yield name, value.__func__
     elif isinstance(value, FunctionType):
-        if not _of_library(value):
+        if (value.__module__ or "").split(".")[0] not in _ROOTS:
             yield from _read_by(value)
     elif isinstance(value, functools.partial):
         yield name, value.func
@@ -247,24 +241,13 @@ def _parts(name: str, value: object) -> Iterator[tuple[str, object]]:
             yield name, call
 
 
-def _of_library(function: FunctionType) -> bool:
-    return (function.__module__ or "").split(".")[0] in _ROOTS
-
-
 def _read_by(function: FunctionType) -> Iterator[tuple[str, object]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:
-            continue  # A name that is not bound yet.
-    code = function.__code__
-    names = code.co_varnames[: code.co_argcount]
-    defaults = function.__defaults__ or ()
-    yield from zip(names[len(names) - len(defaults) :], defaults, strict=True)
+    code, defaults = function.__code__, function.__defaults__ or ()
+    yield from zip(code.co_freevars, map(_held_by, function.__closure__ or ()), strict=False)
+    yield from zip(code.co_varnames[code.co_argcount - len(defaults) :], defaults, strict=False)
     yield from (function.__kwdefaults__ or {}).items()
-    for name in dict.fromkeys(_globals(code)):
-        if name in function.__globals__:
-            yield name, function.__globals__[name]
+    named = function.__globals__
+    yield from ((name, named[name]) for name in dict.fromkeys(_globals(code)) if name in named)
 
 
 def _globals(code: CodeType) -> Iterator[str]:
@@ -275,15 +258,10 @@ def _globals(code: CodeType) -> Iterator[str]:
             yield from _globals(constant)
 
 
-def is_installed(kind: type) -> bool:
-    """Whether a class is of an installed package or of torch's."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return "site-packages" in file
-
-
 def is_of_user(kind: type) -> bool:
     """Whether a class is neither of Python's library nor of an installed package."""
-    return kind.__module__.split(".")[0] not in _LIBRARIES and not is_installed(kind)
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return kind.__module__.split(".")[0] not in _LIBRARIES and "site-packages" not in file
 
 
 def is_of_torch(kind: type) -> bool:
@@ -331,13 +309,10 @@ def is_plain(value: Any, size: int) -> bool:
     return short or all(isinstance(one, _LABELS) for one in each)
 
 
-def columns_of(kind: type) -> Iterator[tuple[str, Any]]:
-    """Attributes of a class that are columns."""
-    if is_of_torch(kind):
-        return
-    for name, value in vars(kind).items():
-        if not name.startswith("__") and is_column(value):
-            yield name, value
+def columns_of(kind: type) -> dict[str, Any]:
+    """Attributes of a class of the user's that are columns."""
+    own = {} if is_of_torch(kind) else vars(kind)
+    return {name: value for name, value in own.items() if not name.startswith("__") and is_column(value)}
 
 
 def methods_of(kind: type) -> Iterator[FunctionType]:

@@ -60,31 +60,17 @@ def compiled_in_own_folder(compile_graph: Callable[[], Result]) -> Result:
     base = Path(_default())
     folder = _folder(base)
     try:
-        return _compiled(folder, compile_graph)
+        with _in(folder):
+            return compile_graph()
     except Exception:
         if _folder(base) == folder:
             raise
-    _forget()
-    return _compiled(_folder(base), compile_graph)
-
-
-def _compiled(folder: Path, compile_graph: Callable[[], Result]) -> Result:
-    """What `compile_graph` returns with torch's cache in `folder`, which is marked where it is damaged."""
-    with _in(folder):
-        try:
-            return compile_graph()
-        except Exception as error:
-            # Inductor wraps what a loader raises in classes of its own.
-            if _damaged(error, folder):
-                (folder / _MARK).touch()
-            raise
-
-
-def _forget() -> None:
-    """Drop what torch knows of objects in a folder that is left, those that failed to load among them."""
     from torch._inductor.utils import clear_caches
 
+    # Drop what torch knows of objects in a folder that is left, those that failed to load among them.
     clear_caches()
+    with _in(_folder(base)):
+        return compile_graph()
 
 
 def _default() -> str:
@@ -108,13 +94,18 @@ def _folder(base: Path) -> Path:
 
 @contextmanager
 def _in(folder: Path) -> Iterator[None]:
-    """Torch's cache is in `folder`."""
+    """Torch's cache is in `folder`, which is marked where it is damaged."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     before = os.environ.get(_VARIABLE)
     os.environ[_VARIABLE] = str(folder)
     try:
         yield
+    except Exception as error:
+        # Inductor wraps what a loader raises in classes of its own.
+        if _damaged(error, folder):
+            (folder / _MARK).touch()
+        raise
     finally:
         os.environ.pop(_VARIABLE)
         if before is not None:
@@ -366,7 +357,7 @@ def _merge_repeated(graph: Graph) -> None:
     written = {node for node in graph.nodes if _mutates(node) for node in _origins(node.args[0])}
     merged: dict[object, Node] = {}
     for node in list(graph.nodes):
-        if node.op != "call_function" or _mutates(node) or _random(node):
+        if node.op != "call_function" or _mutates(node) or _RANDOM in getattr(node.target, "tags", ()):
             continue
         if any(origin in written for part in (node, *node.all_input_nodes) for origin in _origins(part)):
             continue
@@ -393,10 +384,6 @@ def _mutates(node: Node) -> bool:
 def _views(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return schema is not None and any(argument.alias_info is not None for argument in schema.arguments[:1])
-
-
-def _random(node: Node) -> bool:
-    return _RANDOM in getattr(node.target, "tags", ())
 
 
 def _shape(node: Any) -> object:

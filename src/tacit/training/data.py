@@ -93,7 +93,10 @@ class CheckedRecords:
 
     def _check_devices(self, asked: str | torch.device | None) -> None:
         if asked is not None:
-            wanted = _device(asked)
+            try:
+                wanted = torch.device(asked)
+            except (RuntimeError, TypeError):
+                raise check.fail("device", 'a torch device such as "cpu" or "cuda"', asked) from None
             if (wanted.type, wanted.index or 0) != (self.device.type, self.device.index or 0):
                 hint = f"Move the model with model.to({str(asked)!r}) before making its optimizer."
                 raise check.fail("device", f"that of the model, {self.device}", str(asked), hint)
@@ -163,9 +166,14 @@ def _check_labels(targets: Tensor, classes: int) -> None:
 
 def _tensor(name: str, value: Any) -> Tensor:
     try:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(_writable(value))
+        # Data frames return read-only views, which torch does not share.
+        tensor = (
+            value if isinstance(value, Tensor) else torch.as_tensor(np.require(np.asarray(value), requirements="W"))
+        )
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{name} must be an array of numbers; got {type(value).__name__}.{_told(error)}") from None
+        # What numpy says may quote a value of the data.
+        told = error if check.values_shown() else f"{type(error).__name__}."
+        raise InvalidInput(f"{name} must be an array of numbers; got {type(value).__name__}. {told}") from None
     if tensor.dtype == torch.float64 and not isinstance(value, Tensor):
         tensor = tensor.float()
     if tensor.is_floating_point():
@@ -177,18 +185,6 @@ def _tensor(name: str, value: Any) -> Tensor:
 
 def _device_of(model: nn.Module) -> torch.device:
     return next(parameter.device for parameter in model.parameters() if parameter.requires_grad)
-
-
-def _device(asked: str | torch.device) -> torch.device:
-    try:
-        return torch.device(asked)
-    except (RuntimeError, TypeError):
-        raise check.fail("device", 'a torch device such as "cpu" or "cuda"', asked) from None
-
-
-def _writable(value: Any) -> np.ndarray:
-    """`value` as an array that torch may share: data frames return read-only views."""
-    return np.require(np.asarray(value), requirements="W")
 
 
 def _locations(bad: Tensor) -> str:
@@ -256,11 +252,6 @@ def _free_memory() -> int | None:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return None
-
-
-def _told(error: Exception) -> str:
-    """What numpy says, which may quote a value of the data, where that may be shown."""
-    return f" {error}" if check.values_shown() else f" {type(error).__name__}."
 
 
 SCHEDULER_PERIODS = ("epoch", "step")

@@ -26,13 +26,12 @@ from tacit.training.execution_record import ExecutionRecord, check_same_run, pla
 from tacit.training.fit_facts import FitChecks
 from tacit.training.holdout import PrivateHoldout
 from tacit.training.loop import Evaluate, Loop
-from tacit.training.plan import Plan
+from tacit.training.plan import Plan, resolve_plan
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.private_run import PrivateRun, unit_ids_of
 from tacit.training.private_step import PrivateUpdate, computed_in
-from tacit.training.ranks import Ranks, check_processes, note_processes
+from tacit.training.ranks import Ranks, check_processes, note_processes, start_run
 from tacit.training.records import with_units
-from tacit.training.resolve_plan import resolve_plan, start_run
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
 
 
@@ -199,7 +198,7 @@ def fit(
             options.max_physical_batch_size,
             run.correlation,
         )
-        run.cover_rounding(update.slack)
+        run.cover_rounding(update.clipped.slack)
         update.full_precision = options.precision == "float32"
         checks = FitChecks(update, ledger, (inputs, targets), public, records.doubt, augment)
         note_processes(run)

@@ -17,7 +17,7 @@ from tacit.gradients.inputs import Inputs
 from tacit.gradients.model_probe import TYPED
 from tacit.standing import Standing
 from tacit.training.callbacks import Callback
-from tacit.training.captured import Memory, captured_data, data_leaves
+from tacit.training.captured import Memory, captured, data_leaves
 from tacit.training.guarded_data import MADE_OF_OWN
 from tacit.training.numbers_by_size import BY_SIZE, CHANGES, MEASURED, FollowedSettings
 from tacit.training.optimizers import state_of, update_doubt
@@ -57,7 +57,7 @@ class FitChecks:
         augment: object = None,
     ):
         self._ledger, self._model, self._loss, self._data = ledger, update.model, update.loss, data
-        self.probe, self._optimizer = update.probe, update.optimizer
+        self.probe, self._optimizer = update.clipped.probe, update.optimizer
         self._guard, self._untyped, self._rates = StateGuard(update.model), False, FollowedSettings(update.optimizer)
         self._programs = ProgramGuard(self.probe, self._guard, update.loss, augment, sizes=update.sizes)
         self._state: list[object] | None = None
@@ -152,7 +152,7 @@ class FitChecks:
         own = [Memory(each) for each in data_leaves(self._data)]
         rates = [("the schedule", each) for each in (scheduler, *getattr(scheduler, "lr_lambdas", ()))]
         for what, function in (("evaluate", evaluate), *((type(each).__name__, each) for each in callbacks), *rates):
-            for name, value in captured_data(function).items() if function is not None else ():  # type: ignore[arg-type]
+            for name, value in captured(function).items() if function is not None else ():  # type: ignore[arg-type]
                 if any(each.is_all_of(value) for each in own):
                     self._numbers_of_private_data(f"{what} reads {name}, which is trained on")
         self._calls = ModuleCalls(own, self._model, WeakMethod(self._measured))
@@ -202,7 +202,7 @@ class FitChecks:
             self.facts.declare("loss_rows", "; ".join(f"loss reads public {name}" for name in declared))
         weights = {id(each) for each in (*self._model.modules(), *self._model.parameters(), *self._model.buffers())}
         known = weights | {id(value) for value in declared.values()}
-        undeclared = [name for name, value in captured_data(self._loss).items() if id(value) not in known]
+        undeclared = [name for name, value in captured(self._loss).items() if id(value) not in known]
         for name in undeclared:
             self.facts.missing(
                 "loss_rows", f'loss reads {name}, of unknown origin: declare it by public={{"{name}": {name}}}'

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import PurePath
 from typing import Any
 
@@ -74,7 +75,7 @@ class GuardedData(WatchedDataset):
     def __init__(self, data: Any, public: Iterable[int] = (), *functions: Callable[..., Any] | None):
         self.data, self.doubt = data, ""
         self._public, self.size = frozenset(public), len(data)
-        self._owners: dict[Any, _Owners] = {}
+        self._owners: dict[Any, dict[Any, int]] = {}
         self._inner: list[GuardedData] = []
         self._attributes: dict[str, Any] | None = None
         self._square = self._by_columns = False
@@ -139,7 +140,9 @@ class GuardedData(WatchedDataset):
         self._made.clear()
         with Reading() as reading:
             try:
-                item = self._kind.__getitem__(self._stand_in(), index)
+                made = object.__new__(self._kind)
+                made.__dict__.update(self._attributes or {})
+                item = self._kind.__getitem__(made, index)
                 if any(isinstance(leaf, Column) for leaf in tree_leaves(item)):
                     raise WholeColumn("a whole column is part of a record")
             except WholeColumn as found:
@@ -165,11 +168,6 @@ class GuardedData(WatchedDataset):
                 return part[index]
             index -= len(part)
         raise IndexError("index out of range")
-
-    def _stand_in(self) -> Any:
-        made = object.__new__(self._kind)
-        made.__dict__.update(self._attributes or {})
-        return made
 
     def _stand_ins(self) -> dict[str, Any]:
         """The attributes of the data set, with columns that note what is read of them."""
@@ -275,8 +273,8 @@ class GuardedData(WatchedDataset):
         # In a column of as many entries as records, who reads the entry of its own number reads no other.
         numbered = {column for column, size, entry in entries if size == self.size and entry == index}
         for column, _, entry in entries:
-            owners = self._owners.setdefault(column, _Owners())
-            if owners.take(entry, index) and (entry == index or column not in numbered):
+            owner = self._owners.setdefault(column, {}).setdefault(entry, index)
+            if owner == index and (entry == index or column not in numbered):
                 continue
             if column == _FILES:
                 self.doubt = f"{type(self.data).__name__} opens one file for several records; {MEND}"
@@ -289,28 +287,10 @@ class GuardedData(WatchedDataset):
             )
 
 
-class _Owners:
-    """Which item each entry of a column belongs to; most entries have the number of their item."""
-
-    def __init__(self) -> None:
-        self._own, self._others = set[int](), dict[Any, int]()
-
-    def take(self, entry: Any, item: int) -> bool:
-        """Let `entry` belong to `item`; False where it belongs to another."""
-        owner = entry if entry in self._own else self._others.get(entry)
-        if owner is not None:
-            return owner == item
-        if entry == item:
-            self._own.add(item)
-        else:
-            self._others[entry] = item
-        return True
-
-
 def _attributes(value: Any) -> dict[str, Any]:
     """The attributes of an object, and the columns among those of its classes."""
-    inherited = {name: column for each in reversed(type(value).__mro__[:-1]) for name, column in columns_of(each)}
-    return inherited | dict(getattr(value, "__dict__", {}))
+    inherited = (columns_of(each).items() for each in reversed(type(value).__mro__[:-1]))
+    return dict(chain(*inherited, getattr(value, "__dict__", {}).items()))
 
 
 def is_trusted(data: Any) -> bool:

@@ -30,7 +30,7 @@ from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
 from tacit.training.draws import DRAWS
 from tacit.training.guarded_data import MADE_OF_OWN, GuardedData
 from tacit.training.ranks import check_processes
-from tacit.training.streams import DECLARED, AheadSampler, StreamedRecords
+from tacit.training.records import DECLARED, AheadSampler, StreamedRecords
 
 Transform = Callable[[Any, torch.Generator], Any]
 """`transform(record, generator)` makes another record of one record of the data set."""
@@ -98,7 +98,7 @@ class PrivateLoader:
         self.dataset = loader.dataset
         self.collate_fn = collation_of(loader)
         self.max_physical_batch_size = max_physical_batch_size
-        self._original, self._session, self._strict, self._transform = loader, session, strict, transform
+        self._original, self.session, self._strict, self._transform = loader, session, strict, transform
         self._guarded: GuardedData | None = None
         if isinstance(loader.dataset, StreamedRecords) and not isinstance(session.run.sampler, AheadSampler):
             self._stream(loader.dataset)
@@ -106,33 +106,29 @@ class PrivateLoader:
     @property
     def sample_rate(self) -> float:
         """Probability of each record in each batch."""
-        return self._session.run.plan.sample_rate
+        return self.session.run.plan.sample_rate
 
     @property
     def batches(self) -> int:
         """Batches in one pass."""
-        plan = self._session.run.plan
+        plan = self.session.run.plan
         return batches_in_a_pass(plan.sampling, plan.records, plan.sample_rate)
-
-    def belongs_to(self, session: BatchSession) -> bool:
-        """Whether `session` supplies its batches."""
-        return self._session is session
 
     def with_physical_batches(self, max_physical_batch_size: int) -> PrivateLoader:
         """The same run's loader with another bound on the physical batch size."""
         return PrivateLoader(
-            self._original, self._session, max_physical_batch_size, strict=self._strict, transform=self._transform
+            self._original, self.session, max_physical_batch_size, strict=self._strict, transform=self._transform
         )
 
     def __len__(self) -> int:
         if self.max_physical_batch_size is None:
             return self.batches
-        per_batch = max(1.0, self._session.run.plan.expected_batch_size / self.max_physical_batch_size)
+        per_batch = max(1.0, self.session.run.plan.expected_batch_size / self.max_physical_batch_size)
         return math.ceil(self.batches * per_batch)
 
     def __iter__(self) -> Iterator[Any]:
         self._begin_pass()
-        run = self._session.run
+        run = self.session.run
         run.loops += 1
         try:
             yield from self._batches(run.unfinished)
@@ -141,10 +137,10 @@ class PrivateLoader:
 
     def _batches(self, left: int) -> Iterator[Any]:
         """The batches of a pass, at most `left` within the plan."""
-        calls = self._session.checks.calls
+        calls = self.session.checks.calls
         calls.end()
-        for _ in range(min(self.batches, left) if self._session.within_plan else self.batches):
-            batch = self._session.open()
+        for _ in range(min(self.batches, left) if self.session.within_plan else self.batches):
+            batch = self.session.open()
             present = self._present(batch)
             size = self.max_physical_batch_size or max(1, len(batch))
             if batch.owners is not None:
@@ -153,26 +149,26 @@ class PrivateLoader:
             starts = range(0, max(1, len(present)), size)
             for start in starts:
                 indices = present[start : start + size]
-                self._session.issue(PhysicalBatch(len(indices), start == starts[-1]))
+                self.session.issue(PhysicalBatch(len(indices), start == starts[-1]))
                 rows = self._traced(self.batch_of(indices))
                 calls.begin()
                 yield rows
                 calls.end()
-        if self._session.run.unfinished:
+        if self.session.run.unfinished:
             calls.begin()
 
     def _present(self, batch: Batch) -> np.ndarray:
         """The records of a batch; of a stream those of its positions that have one."""
         if not isinstance(self.dataset, StreamedRecords):
             return batch.indices
-        sampler = self._session.run.sampler
+        sampler = self.session.run.sampler
         assert isinstance(sampler, AheadSampler)
         ahead = [int(index) for later in sampler.drawn for index in later.indices]
         return np.array(self.dataset.present(batch.indices.tolist(), ahead), np.int64)
 
     def _stream(self, dataset: StreamedRecords) -> None:
         """Draw batches of a stream as many steps ahead as one pass serves."""
-        run = self._session.run
+        run = self.session.run
         if type(run.sampler) is not PoissonSampler or run.processes > 1:
             hint = 'Use sampling="poisson" in one process, or a data set that reads records by number.'
             raise check.fail("sampling of a stream", "poisson in one process", run.plan.sampling.type, hint)
@@ -180,8 +176,8 @@ class PrivateLoader:
 
     def _begin_pass(self) -> None:
         """Check that one process trains, and once before the first batch that the data set keeps records apart."""
-        checks = self._session.checks
-        check_processes(checks.model.model, self._session.run.processes)
+        checks = self.session.checks
+        check_processes(checks.model.model, self.session.run.processes)
         if self._guarded is not None:
             return
         if isinstance(self.dataset, StreamedRecords):
@@ -192,7 +188,7 @@ class PrivateLoader:
 
     def _traced(self, batch: Any) -> Any:
         """The batch with every tensor on its trace."""
-        trace = self._session.trace
+        trace = self.session.trace
         assert trace is not None
         DRAWS.begin(trace)
         return with_leaves(
@@ -207,10 +203,11 @@ class PrivateLoader:
         if len(indices):
             return self._collate(self._records(indices.tolist()))
         # An empty batch still needs its shapes and types: those of the first record, none of its values.
-        return _emptied(self.collate_fn(self._records([0])))
+        first = self.collate_fn(self._records([0]))
+        return with_leaves(first, lambda _, value: value[:0] if isinstance(value, Tensor) else value)
 
     def _collate(self, records: list[Any]) -> Any:
-        ledger = self._session.run.ledger
+        ledger = self.session.run.ledger
         if MIXED in ledger.unsafe:
             return self.collate_fn(records)
         try:
@@ -237,12 +234,8 @@ class PrivateLoader:
         if isinstance(self.dataset, StreamedRecords):
             return self.dataset.__getitems__(indices)
         data = self.dataset if self._guarded is None else self._guarded
-        with self._session.checks.marking():
+        with self.session.checks.marking():
             records = [data[index] for index in indices]
         if self._guarded is not None and self._guarded.doubt:
-            self._session.checks.facts.missing("rows", self._guarded.doubt)
+            self.session.checks.facts.missing("rows", self._guarded.doubt)
         return records
-
-
-def _emptied(batch: Any) -> Any:
-    return with_leaves(batch, lambda _, value: value[:0] if isinstance(value, Tensor) else value)

@@ -21,9 +21,9 @@ from tacit.noise import SecureStream, Stream
 from tacit.sampling import PoissonSampler
 from tacit.training.callbacks import Callback, Row
 from tacit.training.data import batch_size_of, check_callbacks, check_scheduler, validate_inputs
+from tacit.training.plan import resolve_sample_rate, resolve_steps
 from tacit.training.private_step import check_mode, computed_in
 from tacit.training.ranks import Ranks
-from tacit.training.resolve_plan import resolve_sample_rate, resolve_steps
 
 Evaluate = Callable[[nn.Module], dict[str, float]]
 
@@ -80,9 +80,11 @@ class Loop:
             with Interrupt() as interrupt:
                 while not self.finished:
                     self._advance()
-                    interrupt.requested = self._anywhere(interrupt.requested)
+                    if self.ranks is not None:  # All of them stop after the same step.
+                        interrupt.requested = any(self.ranks.everyone(interrupt.requested))
                     self.save(self.finished or interrupt.requested)
-                    interrupt.raise_if_requested()
+                    if interrupt.requested:
+                        raise KeyboardInterrupt
         finally:
             with self.watching():
                 for callback in self.callbacks:
@@ -92,10 +94,6 @@ class Loop:
     def finished(self) -> bool:
         """Whether no step is left to take."""
         return bool(self.stopped) or self.taken >= self.steps
-
-    def _anywhere(self, requested: bool) -> bool:
-        """Whether any rank was asked to stop: all of them stop after the same step."""
-        return requested if self.ranks is None else any(self.ranks.everyone(requested))
 
     def _advance(self) -> None:
         check_mode(self.model)
@@ -166,21 +164,13 @@ class Interrupt:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore_handler()
-
-    def raise_if_requested(self) -> None:
-        """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
-        if self.requested:
-            raise KeyboardInterrupt
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
-        self._restore_handler()
-
-    def _restore_handler(self) -> None:
         if self._previous is not None:
             signal.signal(signal.SIGINT, self._previous)
             self._previous = None
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        self.__exit__()
 
 
 def _evaluated(model: nn.Module, evaluate: Evaluate) -> dict[str, float]:

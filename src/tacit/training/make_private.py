@@ -24,13 +24,12 @@ from tacit.training.execution_record import plan_in_words
 from tacit.training.loader import PrivateLoader, Transform, records_of
 from tacit.training.loop_checks import LoopChecks
 from tacit.training.other_loaders import tell_of_other_loaders
+from tacit.training.plan import resolve_plan
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.private_step import check_optimizer
-from tacit.training.ranks import Ranks, check_processes, replica_of
-from tacit.training.records import with_units
-from tacit.training.resolve_plan import resolve_plan, start_run
+from tacit.training.ranks import Ranks, check_processes, replica_of, start_run
+from tacit.training.records import StreamedRecords, with_units
 from tacit.training.sharded import WholeModel, is_sharded
-from tacit.training.streams import StreamedRecords
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
 from tacit.verification.records import MEND, repeated_records
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, Unpack
 
@@ -21,7 +21,6 @@ from tacit.errors import OptimizerMismatch, TrainingMisuse
 from tacit.gradients import ClippedSum, FlatGradient, UnitIds, first_batch_check
 from tacit.gradients.flat_gradient import trim_memory
 from tacit.gradients.inputs import Inputs, Loss, PhysicalBatch, batch_size, check_weights_kept
-from tacit.gradients.model_probe import ModelProbe
 from tacit.mechanisms import Gaussian
 from tacit.noise import SecureStream, Stream
 from tacit.training.augmentation import mean_of_copies
@@ -149,7 +148,7 @@ class PrivateUpdate:
         model: that is trained.
         optimizer: of the model.
         loss: one value per record.
-        clip: the clip of the next step.
+        clipped: the clipped sum, with the model's probe and the clip of the next step.
         full_precision: whether the model computes in the precision of its parameters, so that its sums can be compared.
         engine: that of the next step, "eager", "recorded" or "compiled".
         stream: source of the noise.
@@ -171,7 +170,7 @@ class PrivateUpdate:
         self.model, self.optimizer, self.loss, self.stream = model, optimizer, loss, stream
         self._noisy_mean = NoisyMean(stream, correlation=correlation)
         self._expected = expected_batch_size
-        self._clipped = ClippedSum(
+        self.clipped = ClippedSum(
             model, clip, max_physical_batch_size=max_physical_batch_size, expected_batch_size=expected_batch_size
         )
         # Clips that need the norms are refused by the recorded lanes.
@@ -187,27 +186,8 @@ class PrivateUpdate:
             if max_physical_batch_size == "auto":
                 raise check.fail("max_physical_batch_size", f"a number with the {engine} engine", "auto")
             self._compiled = CompiledSum(
-                self._clipped, loss, expected_batch_size, max_physical_batch_size, compiler=engine == "compiled"
+                self.clipped, loss, expected_batch_size, max_physical_batch_size, compiler=engine == "compiled"
             )
-
-    @property
-    def probe(self) -> ModelProbe:
-        """The probe of the model."""
-        return self._clipped.probe
-
-    @property
-    def slack(self) -> float:
-        """Nu: share by which the sensitivity of a computed sum exceeds that of the clip; the noise covers it."""
-        return self._clipped.slack
-
-    @property
-    def clip(self) -> Clip:
-        """The clip of the next step."""
-        return self._clipped.clip
-
-    @clip.setter
-    def clip(self, clip: Clip) -> None:
-        self._clipped.clip = clip
 
     def sizes(self, batches: Iterable[int]) -> set[int]:
         """With how many records the model and the loss run for batches of so many."""
@@ -220,7 +200,7 @@ class PrivateUpdate:
     def check_first_batch(self, inputs: Inputs, targets: Tensor) -> None:
         """Run `first_batch_check` once; call it before the step to run it in another precision than the step's."""
         if not self._checked and batch_size(inputs, targets):
-            first_batch_check(self._clipped, self.loss, inputs, targets)
+            first_batch_check(self.clipped, self.loss, inputs, targets)
             trim_memory()
             self._checked = True
 
@@ -237,9 +217,9 @@ class PrivateUpdate:
         if not self._chooses or size == "auto" or not self.full_precision or not batch_size(inputs, targets):
             return
         from tacit.training.compile import CompiledSum
-        from tacit.training.engine_choice import program_stands, recorded_where_faster
+        from tacit.training.replayed_passes import program_stands, recorded_where_faster
 
-        clipped, loss, expected = self._clipped, self.loss, self._expected
+        clipped, loss, expected = self.clipped, self.loss, self._expected
         stands = program_stands(clipped, loss, clipped.is_fixed(loss, inputs, targets))
         if stands is None:
             return
@@ -278,7 +258,7 @@ class PrivateUpdate:
         check_mode(self.model)
         first = not self._checked
         self.check_first_batch(inputs, targets)
-        clip = self._clipped.clip
+        clip = self.clipped.clip
         total, norms = None, self._no_norms
         if self._compiled is not None and self._compiled.changed() and self._chosen:
             # What runs from now on is not what was examined.
@@ -286,10 +266,10 @@ class PrivateUpdate:
         if self._compiled is not None and unit_ids is None:
             total = self._compiled(inputs, targets)
         if total is None:
-            total, norms = self._clipped(self.loss, inputs, targets, unit_ids)
+            total, norms = self.clipped(self.loss, inputs, targets, unit_ids)
         if monitor is not None:
             if monitor.due and self.full_precision:
-                monitor.compare_sum(self._clipped, PhysicalBatch(self.loss, inputs, targets), total, clip)
+                monitor.compare_sum(self.clipped, PhysicalBatch(self.loss, inputs, targets), total, clip)
             monitor.summed(clip, total, len(norms))
         released = self._noisy_mean(clip, total, norms, noise_multiplier, self._expected)
         if monitor is not None:
@@ -312,12 +292,12 @@ class PrivateUpdate:
         """
         check_mode(self.model)
         self.check_first_batch(inputs, targets)
-        return self._clipped(self.loss, inputs, targets, unit_ids, drawn=drawn)
+        return self.clipped(self.loss, inputs, targets, unit_ids, drawn=drawn)
 
     def apply(self, released: Release) -> None:
         """Let the optimizer step on what was released; its clip is that of the next step."""
-        self._clipped.clip = released.clip
-        apply_release(self._clipped.trainable, self.optimizer, released)
+        self.clipped.clip = released.clip
+        apply_release(self.clipped.trainable, self.optimizer, released)
 
 
 def apply_release(trainable: dict[str, nn.Parameter], optimizer: Optimizer, released: Release) -> None:
@@ -360,17 +340,16 @@ def check_optimizer(model: nn.Module, optimizer: Optimizer) -> None:
         )
 
 
-def computed_in(model: nn.Module, precision: str) -> AbstractContextManager[None]:
+@contextmanager
+def computed_in(model: nn.Module, precision: str) -> Iterator[None]:
     """Context in which calls of `model` run in `precision`: "float32", or "bfloat16" by autocast with float32 outputs.
 
     Only the forward pass, and what autograd makes of it, is in bfloat16. Norms and clipped sums are made in float32
     from the same activations and output gradients, so a clipped contribution stays within the bound.
     """
-    return nullcontext() if check.choice("precision", precision, PRECISIONS) == "float32" else _in_bfloat16(model)
-
-
-@contextmanager
-def _in_bfloat16(model: nn.Module) -> Iterator[None]:
+    if check.choice("precision", precision, PRECISIONS) == "float32":
+        yield
+        return
     autocast = torch.autocast(next(model.parameters()).device.type, dtype=torch.bfloat16)
 
     def enter(module: nn.Module, inputs: Any) -> None:

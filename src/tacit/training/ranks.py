@@ -34,6 +34,7 @@ from tacit.noise import SecureStream, SeededStream, Stream
 from tacit.sampling import Batch
 from tacit.standing import Standing
 from tacit.training.plan import Plan
+from tacit.training.plan_options import PlanOptions
 from tacit.training.private_run import PrivateRun
 from tacit.training.release import Release
 from tacit.training.sharded import WholeModel, is_shard
@@ -383,6 +384,33 @@ class ShardedRun(RankedRun):
         shapes = {name: parts[self.ranks.rank] for name, parts in pieces.items()}
         kind = total.released_in or total.flat.dtype
         return replace(FlatGradient.of(mine, shapes), slack=total.slack, released_in=kind)
+
+
+def start_run(
+    options: PlanOptions,
+    plan: Plan,
+    ledger: Ledger,
+    stream: Stream | None = None,
+    ranks: Ranks | None = None,
+    whole: WholeModel | None = None,
+    *,
+    goes_on: bool = False,
+) -> PrivateRun:
+    """The run of `plan` that records in `ledger` and takes no step past the target.
+
+    Args:
+        options: their target and its accountant are read.
+        plan: what runs.
+        ledger: where its steps are recorded.
+        stream: source of sampling and noise; a new secure one by default.
+        ranks: the processes that run it together; this one alone by default.
+        whole: the model that steps compute with, where parameters are sharded over the ranks.
+        goes_on: whether a checkpoint is restored next.
+    """
+    named = {"stream": stream, "ledger": ledger, "budget": options.target, "accountant": options.accountant}
+    if ranks is not None:
+        return RankedRun(plan, ranks, **named) if whole is None else ShardedRun(plan, ranks, whole, **named)
+    return PrivateRun(plan, **named, goes_on=goes_on)
 
 
 def stream_of(stream: Stream | None, rank: int) -> Stream:

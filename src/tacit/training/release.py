@@ -154,13 +154,11 @@ class NoisyMean:
         if values.is_cuda and values.numel() > _FEW:
             whole = values.detach().contiguous()
             rounded_gaussian_(whole, self._stream, std=std)
-            if whole.data_ptr() != values.data_ptr():
-                values.copy_(whole)
-            return
-        host = values.detach().cpu().contiguous()
-        rounded_gaussian(host.numpy(), self._stream, std=std, out=host.numpy())
-        if host.data_ptr() != values.data_ptr():
-            values.copy_(host)
+        else:
+            whole = host = values.detach().cpu().contiguous()
+            rounded_gaussian(host.numpy(), self._stream, std=std, out=host.numpy())
+        if whole.data_ptr() != values.data_ptr():
+            values.copy_(whole)
 
 
 def scales(clip: Clip, noise_multiplier: float, expected_batch_size: float) -> tuple[float, float]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import operator
 import random
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,11 +28,8 @@ from tacit.noise.correlated import Whitening
 from tacit.noise.rounded_gaussian import grid_of
 from tacit.sampling import Batch
 from tacit.standing import Standing
-from tacit.training.release import Correlation
+from tacit.training.release import Correlation, Release
 from tacit.training.release_statistics import BatchStatistics, NoiseStatistics, refuse
-
-if TYPE_CHECKING:
-    from tacit.training.release import Release
 
 _WINDOW = 2**17  # coordinates of a release that are looked at, a stretch that is chosen anew for every run
 _LATER = 1024  # of so many later steps one more is looked at, of a run whose choices need not repeat
@@ -51,6 +47,9 @@ class ReleaseMonitor:
         stream: of the run; the law of other streams than the library's own is not tested.
         uniform: see `Sampling`; batches of other samplings are not tested for their law.
         strategy: of correlated noise, see `begins`; None for noise that is independent from step to step.
+
+    Attributes:
+        due: whether the clipped sum of the step under way is to be compared.
 
     Example:
         >>> from tacit.noise import SeededStream
@@ -74,7 +73,7 @@ class ReleaseMonitor:
         self._noise_multiplier = self._slack = 0.0
         self._before: tuple[np.ndarray, Clip] | None = None
         self._released = 0
-        self._due = False
+        self.due = False
         self._batch: Batch | None = None
         self._said = 1
         self._stated: tuple[float, Mechanism, Clip] | None = None
@@ -93,15 +92,10 @@ class ReleaseMonitor:
         """Leave correlated noise unmeasured: a seeded run goes on, and its earlier releases are not kept."""
         self._whitening = None
 
-    @property
-    def due(self) -> bool:
-        """Whether the clipped sum of the step under way is to be compared."""
-        return self._due
-
     def issued(self, batch: Batch, step: int) -> None:
         """Take `batch` as that of the step under way, counted from 1."""
         if batch is not self._batch:
-            self._due = self._differed or self._is_due(step)
+            self.due = self._differed or self._is_due(step)
         self._batch, self._said = batch, step
 
     def charged(self, batch: Batch, noise_multiplier: float, clip: Clip, steps: int) -> None:
@@ -164,7 +158,8 @@ class ReleaseMonitor:
 
     def summed(self, clip: Clip, total: FlatGradient, units: int) -> None:
         """Keep what is about to be released, before its noise; raises `Refused` for more units than the batch has."""
-        if self._batch is not None and units > _units(self._batch):
+        drawn = self._batch
+        if drawn is not None and units > len(drawn.indices if drawn.owners is None else np.unique(drawn.owners)):
             self._refuse("every unit of a batch must be in its sum once; one is in it again.")
         self._slack = total.slack
         flat = total.flat.clone() if clip.of_mean else total.flat
@@ -185,7 +180,6 @@ class ReleaseMonitor:
         assert self._before is not None
         (before, clip), self._before = self._before, None
         self._released = self._step
-        looks = self._looks
         if self._correlated:
             self._measure_estimate(self._part(release.mean.flat) * divisor, before, clip)
             return
@@ -208,8 +202,7 @@ class ReleaseMonitor:
         whole *= grid / size
         before /= size
         whole -= before
-        self._noise.add(whole)
-        self._judge_noise(looks)
+        self._judge_noise(whole)
 
     def _measure_estimate(self, noisy: Tensor, before: np.ndarray, clip: Clip) -> None:
         """Measure correlated noise: that of the rows which the estimates so far are made of."""
@@ -221,8 +214,7 @@ class ReleaseMonitor:
             # A row is made of all steps before it.
             self._whitening = None
             return
-        self._noise.add(self._whitening.add(_array(noisy) - before) / std)
-        self._judge_noise(self._looks)
+        self._judge_noise(self._whitening.add(_array(noisy) - before) / std)
 
     def _part(self, flat: Tensor) -> Tensor:
         """The coordinates of a release that are looked at."""
@@ -232,8 +224,9 @@ class ReleaseMonitor:
         first = int(self._start * (others + 1))
         return flat[first : first + self._width]
 
-    def _judge_noise(self, looks: bool) -> None:
-        if looks and (said := self._noise.alarm()):
+    def _judge_noise(self, values: np.ndarray) -> None:
+        self._noise.add(values)
+        if self._looks and (said := self._noise.alarm()):
             self._refuse(f"noise must be that which the ledger states; it is {said}.")
 
     def taken(self) -> None:
@@ -303,10 +296,6 @@ def _array(values: Tensor) -> np.ndarray:
 def _within(values: np.ndarray, bound: float) -> bool:
     """Whether no value exceeds `bound`, or is NaN; mostly known from the sum of squares, which takes one pass."""
     return bool(values @ values <= bound * bound or np.abs(values).max() <= bound)
-
-
-def _units(batch: Batch) -> int:
-    return len(batch.indices) if batch.owners is None else len(np.unique(batch.owners))
 
 
 def _gaussian(mechanism: Mechanism) -> Gaussian | MatrixGaussian | None:

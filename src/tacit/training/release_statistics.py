@@ -123,11 +123,9 @@ class BatchStatistics:
         self._places += float(indices.sum())
         if isinstance(mechanism, Poisson):
             self._sizes.setdefault(mechanism.sample_rate, []).append(len(indices))
-        if isinstance(mechanism, FixedSize) and len(indices) != mechanism.batch_size:
-            return "are of another size"
-        if isinstance(mechanism, TruncatedPoisson) and len(indices) > mechanism.cap:
-            return "are of another size"
-        return ""
+        other = isinstance(mechanism, FixedSize) and len(indices) != mechanism.batch_size
+        larger = isinstance(mechanism, TruncatedPoisson) and len(indices) > mechanism.cap
+        return "are of another size" if other or larger else ""
 
     def alarm(self) -> str:
         """What is wrong with the batches so far; empty where every test is passed."""
@@ -175,16 +173,15 @@ def check_draws(sampling: Sampling, records: int, sample_rate: float) -> None:
         >>> from tacit.sampling import PoissonSampling
         >>> check_draws(PoissonSampling(), 1000, 0.1)
     """
-    if _is_repeated(_drawn_noise):
-        _refuse_repeated("noise")
+    draws: dict[str, Callable[[], np.ndarray]] = {"noise": _drawn_noise}
     varies = sampling.units(records) * sample_rate * (1 - sample_rate) >= _LEAST_SIZES
     # Another sampling may draw as it likes; its accounting is its own.
-    if (
-        sampling.uniform
-        and varies
-        and _is_repeated(lambda: sampling.sampler(records, sample_rate, SecureStream()).draw().indices)
-    ):
-        _refuse_repeated("batches")
+    if sampling.uniform and varies:
+        draws["batches"] = lambda: sampling.sampler(records, sample_rate, SecureStream()).draw().indices
+    for what, draw in draws.items():
+        if _is_repeated(draw):
+            says = "must come from the secure stream; two draws are the same. A generator that can be seeded decides"
+            refuse(Refused(f"{what} {says} them: report it, with the versions of tacit and torch."))
 
 
 def _drawn_noise() -> np.ndarray:
@@ -198,15 +195,6 @@ def _is_repeated(draw: Callable[[], np.ndarray]) -> bool:
         first = draw()
         again()
         return np.array_equal(first, draw())
-
-
-def _refuse_repeated(what: str) -> None:
-    refuse(
-        Refused(
-            f"{what} must come from the secure stream; two draws are the same. A generator that can be seeded decides "
-            "them: report it, with the versions of tacit and torch."
-        )
-    )
 
 
 _COLLECTED: ContextVar[list[str] | None] = ContextVar("refusals", default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -14,24 +14,13 @@ from torch.utils.data import Dataset
 
 from tacit.training.captured import is_column, is_plain
 
+if TYPE_CHECKING:
+    from tacit.training.guarded_data import GuardedData
+
 # Say nothing about values, or give the rows under another name.
 _PUBLIC = frozenset(("shape", "dtype", "ndim", "size", "column_names", "num_rows", "num_columns", "device"))
 _ROWS = frozenset(("values", "iloc", "iat", "loc", "at"))
 _LABELS = frozenset(("loc", "at"))
-
-
-class Guard(Protocol):
-    """What watches the columns of a data set."""
-
-    size: int
-
-    def is_by_columns(self) -> bool:
-        """Whether the entries of a square, as many columns as records or as many rows, are columns."""
-        ...
-
-    def stand_in(self, name: str, value: Any, key: object = None) -> Any:
-        """What an item gets for a value called `name`, whose entries are known by `key`."""
-        ...
 
 
 class WatchedDataset(Dataset[Any]):
@@ -78,7 +67,7 @@ class Column:
         guard: that reads it.
     """
 
-    def __init__(self, value: Any, name: str, key: Any, guard: Guard):
+    def __init__(self, value: Any, name: str, key: Any, guard: GuardedData):
         self.__dict__.update(_value=value, _name=name, _key=key, _guard=guard)
 
     @property
@@ -89,9 +78,6 @@ class Column:
 
     def __len__(self) -> int:
         return length_of(self._value)
-
-    def __bool__(self) -> bool:
-        return len(self) > 0
 
     def __iter__(self) -> Iterator[Any]:
         if not self._holds_columns():

@@ -20,7 +20,6 @@ from tacit.gradients.module_state import leaves, with_leaves
 from tacit.training.batch_session import BatchSession
 from tacit.training.cotangents import cotangents
 from tacit.training.draws import DRAWS
-from tacit.training.loader import PrivateLoader
 from tacit.training.private_outputs import PrivateOutputs, PublicOptions, model_inputs, private_values, values_on_trace
 from tacit.training.private_step import apply_release, check_mode
 from tacit.training.replayed_passes import LoopEngine
@@ -47,12 +46,15 @@ class PrivateModel(nn.Module):
 
     State dictionaries are those of `module`, a copy is a copy of `module` alone, and other attributes are those of
     `module`.
+
+    Attributes:
+        session: shared with the private optimizer and loader.
     """
 
     def __init__(self, module: nn.Module, session: BatchSession):
         super().__init__()
         self.module = module
-        self._session = session
+        self.session = session
         self._options = PublicOptions()
         expected = session.run.plan.expected_batch_size
         self.clipped = DeferredSum(module, session.run.clip, expected_batch_size=expected)
@@ -72,11 +74,11 @@ class PrivateModel(nn.Module):
             TrainingMisuse: the model is given another batch, or an option changes.
             InvalidInput: an argument is no tensor with rows, nor a plain value.
         """
-        with DRAWS.apart(), self._session.checks.calls.paused():
+        with DRAWS.apart(), self.session.checks.calls.paused():
             return self._called(inputs, named)
 
     def _called(self, inputs: Any, named: Any) -> Any:
-        session, values = self._session, [value for _, value in leaves((inputs, named))]
+        session, values = self.session, [value for _, value in leaves((inputs, named))]
         call = inputs, named
         inputs, named = with_leaves(call, lambda _, value: plain(value))
         if not self.training or not torch.is_grad_enabled():
@@ -101,94 +103,85 @@ class PrivateModel(nn.Module):
         recording = self._engine.record(self.clipped, given, drawn, steady=steady)
         root = recording.outputs.requires_grad_()
         autocast = torch.is_autocast_enabled(root.device.type)
-        backpropagate = partial(self._backpropagate, recording, autocast)
-        outputs = PrivateOutputs.of(root, session.trace, backpropagate)
+        outputs = PrivateOutputs.of(root, session.trace, partial(self._summed, recording, autocast))
         return private_values(outputs, recording.structure, self.module)
 
     def _gather(self) -> None:
         """Where parameters are sharded, gather them unless they are there; every rank runs the model as often."""
-        if self._session.run.whole is not None:
-            self._session.run.whole.gather()
+        if self.session.run.whole is not None:
+            self.session.run.whole.gather()
 
     def _evaluated(self, inputs: Any, named: Any) -> Any:
         """Outputs of the module; gathered parameters stay until the step is taken, or where a graph needs them."""
-        whole = self._session.run.whole
+        whole = self.session.run.whole
         self._gather()
         outputs = self.module(*inputs, **named)
-        if whole is not None and not torch.is_grad_enabled() and not self._session.summed:
+        if whole is not None and not torch.is_grad_enabled() and not self.session.summed:
             whole.free()
         return outputs
 
     def _without_gradient(self, values: list[Any], outputs: Any) -> Any:
         """Outputs without private gradients; those of the pending batch stay on its trace, as they may enter a loss."""
-        batch, trace = self._session.pending, self._session.trace
+        batch, trace = self.session.pending, self.session.trace
         if batch is None or trace is None:
             return outputs
         if not any(isinstance(value, TracedTensor) and value.trace is trace for value in values):
             return outputs
-        self._session.checks.check_inputs([value for value in values if isinstance(value, Tensor)], trace)
+        self.session.checks.check_inputs([value for value in values if isinstance(value, Tensor)], trace)
 
         def on_trace(rows: Tensor) -> Tensor:
             if rows.requires_grad:
                 trace.refusal = _EVALUATION
                 return trace.root(rows)
-            return PrivateOutputs.of(rows, trace, _backward_past_model)
+            return PrivateOutputs.of(rows, trace, lambda loss: untraced(loss).backward())
 
         return values_on_trace(outputs, batch.size, on_trace, self.module)
 
     def _follow_frozen(self) -> None:
         """Leave out parameters that were frozen since; their gradients are neither clipped nor released."""
-        checks = self._session.checks
+        checks = self.session.checks
         if checks.guard.frozen():
-            self._session.check_between("parameters must be frozen")
+            self.session.check_between("parameters must be frozen")
             checks.guard.check_weights()
             probe = self.clipped.probe
-            expected = self._session.run.plan.expected_batch_size
+            expected = self.session.run.plan.expected_batch_size
             self.clipped = DeferredSum(self.module, self.clipped.clip, expected_batch_size=expected)
             self.clipped.probe = probe
             checks.model = self.clipped
             checks.guard.released()
 
-    def _backpropagate(self, recording: Recording, autocast: bool, outputs: PrivateOutputs) -> None:
-        with self._session.checks.calls.paused():
-            self._summed(recording, autocast, outputs)
-
     def _summed(self, recording: Recording, autocast: bool, outputs: PrivateOutputs) -> None:
-        session = self._session
-        DRAWS.begin(None)
-        session.check_first()
-        check_mode(self)
-        if recording.replayed is None:
-            session.checks.after_forward(recording.inputs)
-        loss, reduction = untraced(outputs), session.reduction
-        found = cotangents(outputs, reduction)
-        session.checks.check_loss(outputs, found, "none" if loss.dim() else reduction)
-        if outputs.loss_scale != 1:
-            found = found.float() / outputs.loss_scale
-        if len(found) and not self._checked:
-            first_batch_check(self.clipped, recording.form.inner_product, recording.inputs, found)
-            self._checked = True
-        units, factor = session.unit_ids, outputs.loss_scale
-        total, norms = self.clipped.release(recording, found, units, drawn=session.drawn, loss_scale=factor)
-        monitor = session.run.monitor
-        monitor.follows(self.clipped.clip, session.run.clip)
-        if monitor.due and not autocast:
-            batch = PhysicalBatch(recording.form.inner_product, recording.inputs, found)
-            monitor.compare_sum(self.clipped, batch, total, session.run.clip)
-        session.record(total, norms)
-        if session.run.whole is None:
-            smallest = min(self.clipped.trainable.values(), key=Tensor.numel)
-            smallest.grad = torch.zeros_like(smallest).as_subclass(Withheld)
+        session = self.session
+        with session.checks.calls.paused():
+            DRAWS.begin(None)
+            session.check_first()
+            check_mode(self)
+            if recording.replayed is None:
+                session.checks.after_forward(recording.inputs)
+            loss, reduction = untraced(outputs), session.reduction
+            found = cotangents(outputs, reduction)
+            session.checks.check_loss(outputs, found, "none" if loss.dim() else reduction)
+            if outputs.loss_scale != 1:
+                found = found.float() / outputs.loss_scale
+            if len(found) and not self._checked:
+                first_batch_check(self.clipped, recording.form.inner_product, recording.inputs, found)
+                self._checked = True
+            units, factor = session.unit_ids, outputs.loss_scale
+            total, norms = self.clipped.release(recording, found, units, drawn=session.drawn, loss_scale=factor)
+            monitor = session.run.monitor
+            monitor.follows(self.clipped.clip, session.run.clip)
+            if monitor.due and not autocast:
+                batch = PhysicalBatch(recording.form.inner_product, recording.inputs, found)
+                monitor.compare_sum(self.clipped, batch, total, session.run.clip)
+            session.record(total, norms)
+            if session.run.whole is None:
+                smallest = min(self.clipped.trainable.values(), key=Tensor.numel)
+                smallest.grad = torch.zeros_like(smallest).as_subclass(Withheld)
 
     @property
     def _module(self) -> nn.Module:
         """The module under the name that loops of Opacus use."""
         return self.module
-
-    @property
-    def session(self) -> BatchSession:
-        """The session that the private model, optimizer and loader share."""
-        return self._session
 
     def stay_eager(self) -> None:
         """Replay no passes in this run."""
@@ -197,7 +190,7 @@ class PrivateModel(nn.Module):
     @property
     def _stored(self) -> nn.Module:
         """The module whose parameters last: that with shards, where there is one."""
-        return self.module if self._session.run.whole is None else self._session.run.whole.sharded
+        return self.module if self.session.run.whole is None else self.session.run.whole.sharded
 
     def state_dict(self, *args: Any, **named: Any) -> Any:
         """State of the module; sharded where its parameters are."""
@@ -210,10 +203,10 @@ class PrivateModel(nn.Module):
             TrainingMisuse: other weights are loaded in train mode, which no release made.
         """
         if args and isinstance(args[0], Mapping):
-            self._session.checks.check_loaded(_held(self.state_dict()), _held(args[0]), self.training)
+            self.session.checks.check_loaded(_held(self.state_dict()), _held(args[0]), self.training)
         loaded = self._stored.load_state_dict(*args, **named)
-        if self._session.run.whole is not None:
-            self._session.run.whole.free()
+        if self.session.run.whole is not None:
+            self.session.run.whole.free()
         return loaded
 
     def __getattr__(self, name: str) -> Any:
@@ -236,32 +229,30 @@ class PrivateOptimizer(Optimizer):
         # Optimizer.__init__ is left out: it would make second parameter groups.
         self.original = optimizer
         self._model = model
-        self._session = session
+        self.session = session
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("original", "_model", "_session"):
+        if name in ("original", "_model", "session"):
             raise AttributeError(name)
         return getattr(self.original, name)
 
     @property
     def noise_multiplier(self) -> float:
         """Noise std / clip_norm of the next steps; each step is recorded with the noise that it had."""
-        return self._session.run.plan.noise_at(self._session.run.taken)
+        return self.session.run.plan.noise_at(self.session.run.taken)
 
     @noise_multiplier.setter
     def noise_multiplier(self, value: float) -> None:
-        self._tell_of_hand("noise_multiplier", value)
-        self.schedule("noise_multiplier", value)
+        self._assign("noise_multiplier", value)
 
     @property
     def max_grad_norm(self) -> float:
         """Bound on the L2 norm of one record's gradient in the next batches; the noise scales with it."""
-        return self._session.run.clip.sensitivity
+        return self.session.run.clip.sensitivity
 
     @max_grad_norm.setter
     def max_grad_norm(self, value: float) -> None:
-        self._tell_of_hand("max_grad_norm", value)
-        self.schedule("max_grad_norm", value)
+        self._assign("max_grad_norm", value)
 
     def schedule(self, name: str, value: float) -> None:
         """Set a setting for the next steps to a value that follows from the epoch alone.
@@ -275,40 +266,33 @@ class PrivateOptimizer(Optimizer):
         """
         check.choice("name", name, ("noise_multiplier", "max_grad_norm"))
         if name == "max_grad_norm":
-            self.check_between_batches("max_grad_norm must change")
-        self._session.checks.check_settings(name)
+            self.session.check_between("max_grad_norm must change")
+        self.session.checks.check_settings(name)
         if name == "noise_multiplier":
-            self._session.run.change_noise(value)
+            self.session.run.change_noise(value)
             return
-        self._session.run.change_clip(value)
-        self._model.clipped.clip = self._session.run.clip
+        self.session.run.change_clip(value)
+        self._model.clipped.clip = self.session.run.clip
 
-    def _tell_of_hand(self, name: str, value: float) -> None:
-        """Note a setting that user code changes in mid-run: nobody knows what it was computed from."""
-        if self._session.run.taken and value != getattr(self, name):
+    def _assign(self, name: str, value: float) -> None:
+        """Take a setting from user code, and note it in mid-run: nobody knows what it was computed from."""
+        if self.session.run.taken and value != getattr(self, name):
             says = (
                 f"{name} was assigned in mid-run, and may follow from the records: use a schedule of the epoch "
                 '(tacit.opacus), or private.declare("settings", "why it is public")'
             )
-            self._session.checks.facts.missing("settings", says)
-
-    def check_between_batches(self, action: str) -> None:
-        """Raise `TrainingMisuse` if a part of a logical batch has been summed up and not released."""
-        self._session.check_between(action)
-
-    def steps_on(self, loader: PrivateLoader) -> bool:
-        """Whether `loader` came from the same call of make_private."""
-        return loader.belongs_to(self._session)
+            self.session.checks.facts.missing("settings", says)
+        self.schedule(name, value)
 
     @property
     def batch_complete(self) -> bool:
         """Whether backward was called on the last physical batch, so that `step` will step."""
-        return self._session.complete
+        return self.session.complete
 
     @property
     def expected_batch_size(self) -> float:
         """Divisor of the noisy sum; that of the plan throughout the run."""
-        return self._session.run.plan.expected_batch_size
+        return self.session.run.plan.expected_batch_size
 
     @expected_batch_size.setter
     def expected_batch_size(self, value: float) -> NoReturn:
@@ -316,16 +300,6 @@ class PrivateOptimizer(Optimizer):
             f"expected_batch_size must stay {self.expected_batch_size:g}, which the run was planned with; got "
             f"{value!r}. Give batch_size, or sample_rate and expected_batch_size, to make_private."
         )
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """Parameter groups of the original optimizer."""
-        return self.original.param_groups
-
-    @property
-    def state(self) -> Any:  # type: ignore[override]
-        """State of the original optimizer."""
-        return self.original.state
 
     def state_dict(self) -> dict[str, Any]:
         """State of the original optimizer, for a checkpoint."""
@@ -367,21 +341,21 @@ class PrivateOptimizer(Optimizer):
                     "closure must return one number or nothing, as torch.optim asks; got a value for each record. "
                     "Return losses.mean()."
                 )
-        with self._session.checks.calls.paused():
+        with self.session.checks.calls.paused():
             self._released()
         return value
 
     def _released(self) -> None:
-        if self._session.complete:
-            self._session.checks.before_step(self._session.drawn or 0)
-        released = self._session.release()
+        if self.session.complete:
+            self.session.checks.before_step(self.session.drawn or 0)
+        released = self.session.release()
         if released is not None:
             self._model.clipped.clip = released.clip
-            run = self._session.run
+            run = self.session.run
             apply_release(run.stepped_on(self._model.clipped.trainable), self.original, released)
             if run.whole is not None:
                 run.whole.free()
-            self._session.checks.stepped()
+            self.session.checks.stepped()
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -413,10 +387,6 @@ def _run_eagerly(function: Any) -> None:
 
 # Rows and outputs that remember what is done to them cannot be compiled; compile the model before make_private.
 _run_eagerly(PrivateModel.forward)
-
-
-def _backward_past_model(loss: PrivateOutputs) -> None:
-    untraced(loss).backward()
 
 
 _EVALUATION = "model must be in train mode for backward; got eval mode. Call private.model.train() first."

@@ -29,7 +29,7 @@ from tacit.runs.settings import NO_VALIDATION, ValidationSettings
 from tacit.serialization import tuples
 from tacit.tradeoff import Epsilon
 from tacit.training.holdout import NOISY, epoch_ends
-from tacit.training.resolve_plan import resolve_steps
+from tacit.training.plan import resolve_steps
 from tacit.tuning.search_state import draw_trials
 
 

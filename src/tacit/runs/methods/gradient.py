@@ -18,8 +18,8 @@ from tacit.runs.run_signature import CHECKPOINT, MODEL
 from tacit.runs.settings import GradientSettings
 from tacit.tradeoff import Epsilon
 from tacit.training.execution_record import ExecutionRecord
+from tacit.training.plan import resolve_steps
 from tacit.training.ranks import world_size
-from tacit.training.resolve_plan import resolve_steps
 
 Parts = tuple[nn.Module, Optimizer, LRScheduler | None]
 _OF_CONFIG = ("batch_size", "public_size", "epochs", "delta", "checkpoint_every")
