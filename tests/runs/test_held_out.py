@@ -17,7 +17,7 @@ from tacit.mechanisms import DiscreteGaussian, Gaussian
 from tacit.noise import SeededStream
 from tacit.runs import Config, held_out, read_config, train
 from tacit.runs.held_out import measured_exactly, noisy_result, planned_cost
-from tacit.training.holdout_scores import LEVELS, rounded_sum, unit_means
+from tacit.training.holdout import LEVELS, rounded_sum, unit_means
 
 DELTA = 1e-4
 CLASSES = 'classes = ["no", "yes"]\n'

@@ -15,7 +15,7 @@ from tacit.gradients import ClippedSum
 from tacit.losses import sequence_classification
 from tacit.noise import SeededStream
 from tacit.standing import Standing
-from tacit.training import Callback, compile, engine_choice, fit
+from tacit.training import Callback, compile, fit, replayed_passes
 from tacit.training.compile import CompiledSum
 from tests.training import cases
 from tests.training.cases import blobs, plain_sgd, small_model
@@ -80,7 +80,7 @@ def quick_recording(monkeypatch):
 
     seconds.again = again
     again()
-    monkeypatch.setattr(engine_choice, "_seconds", seconds)
+    monkeypatch.setattr(replayed_passes, "_seconds", seconds)
 
 
 def trained(model=None, steps=8, **changes):
@@ -210,7 +210,7 @@ def test_an_array_and_a_module_that_a_loss_reads_end_the_recording(quick_recordi
     changes = {of_array: lambda: ONCE.fill(2.0), of_module: lambda: monkeypatch.setattr(cases, "SCALE", 2.0)}
     for loss, change in changes.items():
         for callbacks, engine in (([], "recorded"), ([At(change)], "eager")):
-            engine_choice._seconds.again()
+            replayed_passes._seconds.again()
             assert trained(loss=loss, callbacks=callbacks).execution.engine == engine
 
 
@@ -236,6 +236,6 @@ def test_a_loss_of_the_user_stays_eager(quick_recording):
 
 
 def test_integers_of_a_random_batch_are_indices_of_every_table():
-    inputs, targets = engine_choice.random_batch(({"words": torch.tensor([[7, 9]])}, torch.tensor([[3.5]])), 5)
+    inputs, targets = replayed_passes.random_batch(({"words": torch.tensor([[7, 9]])}, torch.tensor([[3.5]])), 5)
     assert inputs["words"].tolist() == [[0, 0]] * 5
     assert targets.shape == (5, 1)

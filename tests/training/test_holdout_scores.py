@@ -26,7 +26,7 @@ from tacit.training import (
     fit,
     holdout,
 )
-from tacit.training.holdout_scores import LEVELS
+from tacit.training.holdout import LEVELS
 
 DELTA = 1e-5
 DRAW = torch.Generator().manual_seed(1)

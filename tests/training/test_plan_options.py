@@ -15,7 +15,7 @@ from tacit.losses import sequence_classification
 from tacit.noise import SeededStream
 from tacit.opacus import PrivacyEngine
 from tacit.tradeoff import Epsilon
-from tacit.training import PlanOptions, engine_choice, fit, make_private, private_step
+from tacit.training import PlanOptions, fit, make_private, private_step, replayed_passes
 from tacit.training.plan_options import PlanFields
 from tests.training.cases import blobs, cross_entropy, flat, plain_sgd, small_model
 
@@ -191,7 +191,7 @@ def test_another_clip_is_an_option_too():
 def test_auto_records_steps_where_that_pays(monkeypatch, steps):
     seconds = iter([9.0, 0.1, 0.1, 0.1, 0.1, 9.0, 9.0])
     measured = []
-    monkeypatch.setattr(engine_choice, "_seconds", lambda run: measured.append(run) or next(seconds))
+    monkeypatch.setattr(replayed_passes, "_seconds", lambda run: measured.append(run) or next(seconds))
     monkeypatch.setattr(sys.modules["tacit.training.private_step"], "_MEASURED_AFTER", 2)
     model = small_model()
     step = private_step(model, plain_sgd(model), sequence_classification, **COMMON, batch_size=10, steps=steps)

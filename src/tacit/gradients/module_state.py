@@ -305,9 +305,8 @@ def draws_of_python() -> tuple[object, ...]:
     return random.getstate(), name, np.asarray(key).tobytes(), *place
 
 
-@contextmanager
-def restored_generators() -> Iterator[Callable[[], None]]:
-    """A function that puts every global generator where it is now; they are put there at the end too."""
+def generators_now() -> Callable[[], None]:
+    """A function that puts every global generator where it is now."""
     cpu, cuda = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     draws, python = np.random.get_state(), random.getstate()  # noqa: NPY002 (models draw from it)
 
@@ -318,6 +317,13 @@ def restored_generators() -> Iterator[Callable[[], None]]:
         np.random.set_state(draws)  # noqa: NPY002
         random.setstate(python)
 
+    return start
+
+
+@contextmanager
+def restored_generators() -> Iterator[Callable[[], None]]:
+    """As `generators_now`; they are put there at the end too."""
+    start = generators_now()
     try:
         yield start
     finally:

@@ -32,8 +32,7 @@ from tacit.serialization import json_text, write_text
 from tacit.signing import new_id, signing_key
 from tacit.standing import Standing, upward
 from tacit.tradeoff import Epsilon
-from tacit.training.holdout import NOISY, OWN_COIN, set_aside
-from tacit.training.holdout_scores import LEVELS, HoldoutScore, rounded_sum, unit_means
+from tacit.training.holdout import LEVELS, NOISY, OWN_COIN, HoldoutScore, rounded_sum, set_aside, unit_means
 
 SWITCH = "unsafe_test_metrics"
 """The switch that measures private test records exactly."""

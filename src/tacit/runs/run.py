@@ -45,7 +45,7 @@ from tacit.serialization import json_text, remove_parts, versions_of, write_text
 from tacit.signing import Origin
 from tacit.standing import Standing
 from tacit.training import save_model
-from tacit.training.ranks import check_one_process, world_size
+from tacit.training.ranks import check_processes, world_size
 
 
 @dataclass(frozen=True)
@@ -390,7 +390,7 @@ def join(config: Config) -> int:
         raise check.fail("validation", "none on several processes", kind, "Start one process (WORLD_SIZE=1).")
     if not dist.is_initialized():
         if not dist.is_torchelastic_launched():
-            check_one_process()
+            check_processes()
         dist.init_process_group("gloo")
     return dist.get_rank()
 

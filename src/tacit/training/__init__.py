@@ -15,18 +15,12 @@ from tacit.training.callbacks import (
 )
 from tacit.training.checkpoint import Checkpoint, load_model, read_checkpoint, save_model
 from tacit.training.fit import Fit, fit
-from tacit.training.holdout import PrivateHoldout
-from tacit.training.holdout_scores import Accuracy, ClippedSquaredError, WithinTolerance
+from tacit.training.holdout import Accuracy, ClippedSquaredError, PrivateHoldout, WithinTolerance
 from tacit.training.loop import fit_nonprivate
 from tacit.training.make_private import Private, make_private
 from tacit.training.optimizers import AdamBC
 from tacit.training.plan import Plan
-from tacit.training.plan_options import (
-    ExponentialNoise,
-    NoiseSchedule,
-    PlanOptions,
-    StepNoise,
-)
+from tacit.training.plan_options import ExponentialNoise, NoiseSchedule, PlanOptions, StepNoise
 from tacit.training.private_outputs import GradScaler
 from tacit.training.private_run import PrivateRun
 from tacit.training.private_step import private_step

@@ -273,7 +273,12 @@ class ProgressBar(Callback):
     def on_step(self, taken: int, planned: int) -> None:
         """Move the bar."""
         if self._progress is None or self._task is None:
-            self._progress = _bar()
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+            row, console = TextColumn("{task.fields[row]}"), Console(stderr=True)
+            self._progress = Progress(*columns, row, console=console, refresh_per_second=4)
             self._progress.start()
             self._task = self._progress.add_task("training", total=planned, row="")
         self._progress.update(self._task, completed=taken, row=self._row)
@@ -338,12 +343,3 @@ def _named(row: Row) -> Row:
 
 def _ignore(*values: object) -> None:
     """Default of a function that is not given."""
-
-
-def _bar() -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    return Progress(*columns, TextColumn("{task.fields[row]}"), console=console, refresh_per_second=4)

@@ -29,6 +29,7 @@ from tacit.tradeoff import Answer
 # Version of the form of the header; raised when an older reader would misread it.
 _FORMAT = 1
 _KIND = "checkpoint"
+_PLAIN, _LEDGERS = ("step", "steps", "stopped"), ("before", "ledger", "spent")  # fields by their form in the header
 
 
 @dataclass(frozen=True)
@@ -75,18 +76,9 @@ class Checkpoint:
     def write(self, path: str | Path) -> None:
         """Write and sign the file; an interruption or a full disk leaves the previous one as it was."""
         tensors: dict[str, Tensor] = {}
-        form = {
-            "format": _FORMAT,
-            "step": self.step,
-            "steps": self.steps,
-            "setting": dict(self.fingerprint),
-            "before": self.before.spec(),
-            "ledger": self.ledger.spec(),
-            "spent": self.spent.spec(),
-            "stopped": self.stopped,
-            "state": packed(dict(self.state), tensors, "state"),
-        }
-        text = json.dumps(form)
+        form = {name: getattr(self, name) for name in _PLAIN} | {"format": _FORMAT, "setting": dict(self.fingerprint)}
+        form |= {name: getattr(self, name).spec() for name in _LEDGERS}
+        text = json.dumps(form | {"state": packed(dict(self.state), tensors, "state")})
         digest = digest_of(text, tensors)
         signature = signature_of(_KIND, digest, id=self.id, count=self.count)
         header = {"tacit": text, "sha256": digest_of(text), "content": digest, "signature": json.dumps(signature)}
@@ -114,21 +106,15 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
     form = json.loads(header["tacit"])
     if form.get("format") != _FORMAT:
         raise check.fail("checkpoint", f"of format {_FORMAT}", form.get("format"), "Another version of tacit wrote it.")
-    ledgers = {name: Ledger.from_spec(form[name]) for name in ("before", "ledger", "spent")}
+    ledgers = {name: Ledger.from_spec(form[name]) for name in _LEDGERS}
     signature, origin = _signature(Path(path), header, tensors)
     for ledger in ledgers.values():
         ledger.origin = Origin.OWN if signature else origin
-    return Checkpoint(
-        step=form["step"],
-        steps=form["steps"],
-        fingerprint=form["setting"],
-        **ledgers,
-        stopped=form["stopped"],
-        state=unpacked(form["state"], tensors),
-        id=signature.get("id", ""),
-        count=signature.get("count", 0),
-        origin=origin,
+    kept: dict[str, Any] = (
+        {name: form[name] for name in _PLAIN} | ledgers | {"fingerprint": form["setting"], "origin": origin}
     )
+    kept |= {name: signature[name] for name in ("id", "count") if name in signature}
+    return Checkpoint(**kept, state=unpacked(form["state"], tensors))
 
 
 def checkpoint_id(path: str | Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -15,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate, default_convert
 
 from tacit.errors import InvalidInput
+from tacit.gradients.module_state import generators_now, restored_generators
 
 Collate = Callable[[list[Any]], Any]
 Array = Tensor | np.ndarray
@@ -39,7 +39,7 @@ def collated(collate: Collate, records: list[Any]) -> Any:
     """
     if collate is default_collate or len(records) < 2:
         return collate(records)
-    trial = _Trial(collate, _states())
+    trial = _Trial(collate, generators_now())
     batch = copy.deepcopy(collate([_fresh(record) for record in records]))
     trial.fill(_Collation.of(batch, len(records)), records)
     return batch
@@ -84,18 +84,17 @@ class _Collation:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Collations of a few records, all drawing what is random from the same `states` of the generators."""
+    """Collations of a few records, all drawing what is random from the generators as `start` puts them."""
 
     collate: Collate
-    states: tuple[Any, ...]
+    start: Callable[[], None]
 
     def fill(self, whole: _Collation, records: list[Any]) -> None:
         """Make every row of `whole`, the collation of `records`, from its own record; raise where values would mix."""
         made = [list(self._rows(record, whole, place)) for place, record in enumerate(records)]
-        states = _states()
-        for place, (record, other) in enumerate(pairwise(records[: _PAIRS + 1])):
-            self._check_values(record, other, whole, place)
-        _restore(states)
+        with restored_generators():
+            for place, (record, other) in enumerate(pairwise(records[: _PAIRS + 1])):
+                self._check_values(record, other, whole, place)
         for place, record in enumerate(records):
             for (row, shared), (own, _) in made[place]:
                 if not shared:
@@ -140,7 +139,7 @@ class _Trial:
                 raise _mixed("values", "that follow the other records", "others")
 
     def _made_again(self, records: list[Any]) -> _Collation:
-        _restore(self.states)
+        self.start()
         return self._made(records)
 
     def _made(self, records: list[Any]) -> _Collation:
@@ -204,16 +203,6 @@ def _equal(left: Array, right: Array) -> bool:
 def _fresh(record: Any) -> Any:
     """A record that a collation may take entries out of and that can be collated again."""
     return copy.copy(record) if isinstance(record, dict | list) else record
-
-
-def _states() -> tuple[Any, ...]:
-    return torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 (what user code draws from)
-
-
-def _restore(states: tuple[Any, ...]) -> None:
-    torch.set_rng_state(states[0])
-    np.random.set_state(states[1])  # noqa: NPY002
-    random.setstate(states[2])
 
 
 def _mixed(what: str, one: object, another: object) -> MixedRecords:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tacit.errors import InvalidInput
 from tacit.gradients.inputs import check_losses
+from tacit.gradients.module_state import restored_generators
 from tacit.gradients.neighbours import is_near
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.trace import Trace, network_of, untraced
@@ -39,7 +40,13 @@ def cotangents(outputs: PrivateOutputs, reduction: str) -> Tensor:
         check_losses(loss, len(root))
     if not len(root) or not loss.requires_grad:
         return torch.zeros_like(root)
-    _check_leaves(loss, root)
+    for leaf in leaves_of([loss]):
+        if leaf is not root:  # A gradient that reaches a parameter other than through the outputs is not clipped.
+            raise InvalidInput(
+                "losses must depend on trainable values only through the outputs of one call of the private model; got "
+                f"{network_of(leaf)}. Make one module of the networks that are trained, freeze the other one, or use "
+                "the optimizer's weight_decay for a penalty."
+            )
     (found,) = torch.autograd.grad(loss.sum(), root, retain_graph=True, allow_unused=True)
     if found is None:
         return torch.zeros_like(root)
@@ -110,7 +117,7 @@ def _gradient_of_twice(loss: PrivateOutputs, doubled: Sequence[bool]) -> Tensor:
     twice = {place: _twice(value, trace.size) for place, value in once.items()}
     leaf = twice[root].requires_grad_()
     twice[root] = leaf.view_as(leaf)  # A leaf cannot be written into.
-    with trace.generators_kept():
+    with restored_generators():
         for place, node in enumerate(trace.nodes):
             if node is None:
                 continue
@@ -198,14 +205,3 @@ _SENTENCES = {
     "sum": "loss must be the sum over the batch of one loss per example, each of its own example only; got another. "
     'Use reduction="none" and call backward on the vector of losses, or loss_reduction="mean" for a mean.',
 }
-
-
-def _check_leaves(loss: Tensor, root: Tensor) -> None:
-    """Raise if a gradient reaches a parameter other than through the outputs: it would not be clipped."""
-    for leaf in leaves_of([loss]):
-        if leaf is not root:
-            raise InvalidInput(
-                "losses must depend on trainable values only through the outputs of one call of the private model; got "
-                f"{network_of(leaf)}. Make one module of the networks that are trained, freeze the other one, or use "
-                "the optimizer's weight_decay for a penalty."
-            )

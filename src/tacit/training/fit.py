@@ -153,8 +153,7 @@ def fit(
 
     Source: Abadi et al. 2016, Algorithm 1; Bu et al. 2020, Algorithms NoisySGD and NoisyAdam.
     """
-    options = options_of(options, named, fit)
-    options = with_units(options, inputs)
+    options = with_units(options_of(options, named, fit), inputs)
     augment, augmentations = options.augment, options.augmentations
     options = replace(options, augment=None, augmentations=1)
     with mean_of_copies(model, loss, augment, augmentations, options.engine) as loss:
@@ -187,17 +186,8 @@ def fit(
         run = start_run(options, plan, ledger, stream, ranks, goes_on=saved is not None)
         if holdout is not None and saved is None:
             _reserve_holdout(run, holdout)
-        update = PrivateUpdate(
-            model,
-            optimizer,
-            loss,
-            plan.clip,
-            plan.expected_batch_size,
-            options.engine,
-            run.stream,
-            options.max_physical_batch_size,
-            run.correlation,
-        )
+        parts = model, optimizer, loss, plan.clip, plan.expected_batch_size, options.engine, run.stream
+        update = PrivateUpdate(*parts, options.max_physical_batch_size, run.correlation)
         run.cover_rounding(update.clipped.slack)
         update.full_precision = options.precision == "float32"
         checks = FitChecks(update, ledger, (inputs, targets), public, records.doubt, augment)
@@ -261,16 +251,9 @@ def fit(
             checks.stopped(loop.stopped, loop.stopped_by)
         if holdout is not None:
             holdout.restore_chosen(model)
-        execution = ExecutionRecord.of(
-            model,
-            engine=update.engine,
-            precision=options.precision,
-            max_physical_batch_size=None
-            if options.max_physical_batch_size == "auto"
-            else options.max_physical_batch_size,
-            scheduler=schedule,
-            scheduler_per=scheduler_per,
-        )
+        size = None if options.max_physical_batch_size == "auto" else options.max_physical_batch_size
+        ran: dict[str, Any] = {"engine": update.engine, "precision": options.precision, "max_physical_batch_size": size}
+        execution = ExecutionRecord.of(model, **ran, scheduler=schedule, scheduler_per=scheduler_per)
         return Fit(run.plan, ledger, loop.history, loop.stopped, loop.taken, execution)
 
 

@@ -186,15 +186,8 @@ def make_private(
         ranks.replicate(model)
         ranks.check_same(plan_in_words(plan))
     session = BatchSession(start_run(options, plan, ledger, stream, ranks, whole))
-    private = wrap(
-        model if whole is None else whole.module,
-        optimizer,
-        loader,
-        session,
-        options.max_physical_batch_size,
-        transform=transform,
-        public=public,
-    )
+    computed, size = model if whole is None else whole.module, options.max_physical_batch_size
+    private = wrap(computed, optimizer, loader, session, size, transform=transform, public=public)
     if options.engine == "eager":
         private.model.stay_eager()
     return private
@@ -218,11 +211,7 @@ def _options_of_loop(options: PlanOptions, loader: DataLoader[Any]) -> PlanOptio
 
 
 def validate_parts(
-    model: nn.Module,
-    optimizer: Optimizer,
-    loader: DataLoader[Any],
-    processes: int = 1,
-    whole: WholeModel | None = None,
+    model: nn.Module, optimizer: Optimizer, loader: DataLoader[Any], processes: int = 1, whole: WholeModel | None = None
 ) -> int:
     """Number of records of `loader`, after a check that the three can be trained privately together.
 

@@ -137,11 +137,6 @@ def steps_allowed() -> Iterator[None]:
         _ALLOWED.reset(token)
 
 
-def refusing_hooks() -> tuple[Callable[..., object], ...]:
-    """The hooks that `refuse_other_steps` registers."""
-    return (_only_private,)
-
-
 def refuse_other_steps(optimizer: Optimizer) -> None:
     """Make `optimizer.step()` raise `TrainingMisuse` outside of `steps_allowed`."""
     if _only_private not in optimizer._optimizer_step_pre_hooks.values():
@@ -221,7 +216,7 @@ def update_doubt(optimizer: Optimizer) -> str:
     if step is not None and not getattr(step, "_wrapped_by_lr_sched", False):
         return f"the optimizer's step was replaced: {MEND}"
     hooks = [*optimizer._optimizer_step_post_hooks.values(), *optimizer._optimizer_step_pre_hooks.values()]
-    others = [hook for hook in hooks if hook not in refusing_hooks()]
+    others = [hook for hook in hooks if hook is not _only_private]
     if others or _global_optimizer_pre_hooks or _global_optimizer_post_hooks:
         return f"a hook on the optimizer runs at every step: {MEND}"
     return ""

@@ -109,7 +109,7 @@ class PrivateRun:
         self._ahead = 0  # Steps to come that are in the ledger already.
         self._owing = 0  # Steps to come that the ledger owes: an earlier run planned them.
         self._earlier = 0  # Steps of this plan that an earlier run took.
-        self._limit = None if budget is None else check_target(budget), accountant
+        self._limit = None if budget is None else (check_target(budget), accounting.accountant(accountant))
         if budget is not None and self.ledger.entries:
             self.ledger.chosen_after_outputs(WHAT_IS_LEFT)
         self._resolve_budget()
@@ -151,10 +151,9 @@ class PrivateRun:
         # Another run divides the records in another way: a record may meet the worst branch of each.
         divisions = sum(isinstance(entry.mechanism, Parallel) for entry in self.ledger.entries)
         branches = replace(Parallel.of(Compose.of(*self.plan.runs), other), split=divisions)
-        target, measure = self._limit[0], accounting.accountant(self._limit[1])
         ahead = self.ledger.resumable()
         ahead.add(branches, note=note)
-        if target is not None and not target.met(measure(ahead)):
+        if not self._is_met(ahead):
             raise BudgetExceeded(f"{note} would cross the privacy budget; nothing was released. It needs more noise.")
         self.ledger.add(branches, note=note)
         self._ahead, self._reserved, self.paid_whole = self.plan.steps, True, True
@@ -381,13 +380,28 @@ class PrivateRun:
         if not self.taken:
             self._enter(self.ledger.free_series)
         self._advances = self.ledger.advances
-        self._affordable = _affordable_steps(self.ledger, self.plan, *self._limit, self.taken + self._ahead)
+        self._affordable = None if self._limit is None else self._affordable_steps(self.taken + self._ahead)
         self._known_steps = self.ledger.steps
+
+    def _is_met(self, ledger: Ledger) -> bool:
+        """Whether `ledger` meets the target, where there is one."""
+        return self._limit is None or self._limit[0].met(self._limit[1](ledger))
+
+    def _affordable_steps(self, taken: int) -> int:
+        """How many steps of the plan keep the budget met, the `taken` ones that the ledger holds among them.
+
+        The guarantee worsens with every step, so bisection finds it.
+        """
+
+        def met(steps: int) -> bool:
+            return self._is_met(ledger_after(self.ledger, self.plan, steps - taken, start=taken))
+
+        return self.plan.steps if met(self.plan.steps) else bisect_integers(met, taken, self.plan.steps)
 
     def _check_budget(self) -> None:
         if self.ledger.steps != self._known_steps:
             # Another run wrote into the same ledger, or a checkpoint was read.
-            if self._limit[0] is not None and self.ledger.advances == self._advances:
+            if self._limit is not None and self.ledger.advances == self._advances:
                 self.ledger.chosen_after_outputs(WHAT_IS_LEFT)
             self._resolve_budget()
         if self.plan.strategy is not None and self.taken >= self.plan.steps:
@@ -420,20 +434,3 @@ def _check_ledger(plan: Plan, ledger: Ledger) -> None:
             rule = f"{plan.sampling.unit!r} for {plan.sampling.type} sampling"
             raise check.fail("unit of ledger", rule, ledger.unit, "Start a new ledger.")
         ledger.unit = plan.sampling.unit
-
-
-def _affordable_steps(
-    ledger: Ledger, plan: Plan, budget: Target | None, accountant: Accountant | str, taken: int
-) -> int | None:
-    """How many steps of the plan keep `budget` met, the `taken` ones that the ledger holds among them; None without.
-
-    The guarantee worsens with every step, so bisection finds it.
-    """
-    if budget is None:
-        return None
-    measure = accounting.accountant(accountant)
-
-    def met(steps: int) -> bool:
-        return budget.met(measure(ledger_after(ledger, plan, steps - taken, start=taken)))
-
-    return plan.steps if met(plan.steps) else bisect_integers(met, taken, plan.steps)

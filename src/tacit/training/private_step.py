@@ -89,17 +89,11 @@ def private_step(
         raise check.fail("noise_multiplier", "one number for all steps", noise, "Use e.g. 1.0.")
     Gaussian(noise, options.unsafe_no_noise)
     copies = model, loss, options.augment, options.augmentations, options.engine
+    engine, stream = options.engine if options.augment is None else "eager", stream or SecureStream()
     with mean_of_copies(*copies) as mean_loss:
-        update = PrivateUpdate(
-            model,
-            optimizer,
-            mean_loss,
-            clip_of(options.clip_norm, options.clipping),
-            _divisor(options),
-            options.engine if options.augment is None else "eager",
-            stream if stream is not None else SecureStream(),
-            options.max_physical_batch_size,
-        )
+        clip = clip_of(options.clip_norm, options.clipping)
+        parts = model, optimizer, mean_loss, clip, _divisor(options), engine, stream
+        update = PrivateUpdate(*parts, options.max_physical_batch_size)
     steps = None if options.steps is None else check.count("steps", options.steps)
     number = itertools.count()
 
@@ -226,14 +220,10 @@ class PrivateUpdate:
         self._chooses = False
         if not stands:
             return
+        record = partial(CompiledSum, clipped, loss, expected, size, compiler=False)
+        batch = inputs, targets
         self._compiled = recorded_where_faster(
-            clipped.model,
-            partial(clipped, loss),
-            lambda: CompiledSum(clipped, loss, expected, size, compiler=False),
-            (inputs, targets),
-            expected,
-            steps,
-            loss,
+            clipped.model, partial(clipped, loss), record, batch, expected, steps, loss
         )
         self.engine = "eager" if self._compiled is None else "recorded"
         self._chooses = self._compiled is None and not final

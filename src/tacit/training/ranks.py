@@ -45,15 +45,6 @@ _PARALLEL = frozenset(
 )
 
 
-def check_one_process(model: nn.Module | None = None) -> None:
-    """Raise `TrainingMisuse` where a run, of `model` if there is one yet, would be one of several.
-
-    Example:
-        >>> check_one_process(nn.Linear(2, 1))
-    """
-    check_processes(model if model is not None else nn.Module(), 1)
-
-
 def replica_of(model: nn.Module) -> nn.Module:
     """The module inside of `DistributedDataParallel`, or `model` itself.
 
@@ -62,11 +53,12 @@ def replica_of(model: nn.Module) -> nn.Module:
     return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
 
 
-def check_processes(model: nn.Module, processes: int) -> None:
+def check_processes(model: nn.Module | None = None, processes: int = 1) -> None:
     """Raise `TrainingMisuse` where a run would be one of others than its own `processes`.
 
     Args:
-        model: the module to train; none of its submodules may be a wrapper for several devices or processes.
+        model: the module to train; none of its submodules may be a wrapper for several devices or processes. None
+            where there is none yet.
         processes: how many train together by one plan and one ledger, >= 1.
 
     Raises:
@@ -75,7 +67,8 @@ def check_processes(model: nn.Module, processes: int) -> None:
     Example:
         >>> check_processes(nn.Linear(2, 1), 1)
     """
-    wrapper = next((name for inner in model.modules() if (name := _parallel(inner))), None)
+    kinds = [kind.__name__ for inner in model.modules() for kind in type(inner).__mro__] if model is not None else []
+    wrapper = next((name for name in kinds if name in _PARALLEL), None)
     ranks = world_size()
     if wrapper is None and ranks == processes:
         return
@@ -85,10 +78,6 @@ def check_processes(model: nn.Module, processes: int) -> None:
         "and noise, and count only itself. Use make_private(..., distributed=True) with the whole module on each rank "
         "or after fully_shard(module), or start one process (WORLD_SIZE=1) on one device."
     )
-
-
-def _parallel(module: nn.Module) -> str | None:
-    return next((kind.__name__ for kind in type(module).__mro__ if kind.__name__ in _PARALLEL), None)
 
 
 def world_size() -> int:
@@ -429,8 +418,5 @@ def stream_of(stream: Stream | None, rank: int) -> Stream:
         raise TrainingMisuse(
             f"stream must be a SecureStream or a SeededStream with sharded parameters; got {type(stream).__name__}."
         )
-    return SeededStream(_seed(stream.seed, rank)) if rank else stream
-
-
-def _seed(seed: int, rank: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"tacit shard {rank} of seed {seed}".encode()).digest(), "big")
+    seed = hashlib.sha256(f"tacit shard {rank} of seed {stream.seed}".encode()).digest()
+    return SeededStream(int.from_bytes(seed, "big")) if rank else stream

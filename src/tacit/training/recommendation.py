@@ -54,6 +54,7 @@ class Recommendation(PlanOptions):
         assert self.batch_size is not None
         assert self.steps is not None
         passes = self.steps * self.batch_size / self.records
+        warning = ": noise outweighs what records agree on; take fewer parameters, such as a linear model on features"
         return (
             f"batch size {self.batch_size:,} of {self.records:,} records, {self.steps:,} steps ({passes:.3g} epochs), "
             f"clip norm {self.clip_norm:g}\n"
@@ -61,7 +62,7 @@ class Recommendation(PlanOptions):
             f"noise multiplier {self.expected_noise:.4g} for epsilon {self.target.epsilon:g} at delta "
             f"{self.target.delta:g}\n"
             f"signal-to-noise of a step at most {self.signal_to_noise:.3g} over {self.parameters:,} parameters"
-            f"{self._warning}"
+            f"{warning if self.signal_to_noise < 1 else ''}"
         )
 
     def row(self) -> dict[str, float]:
@@ -70,12 +71,6 @@ class Recommendation(PlanOptions):
         names = ("records", "parameters", "batch_size", "steps", "clip_norm", "learning_rate", "momentum")
         found = {name: getattr(self, name) for name in (*names, "expected_noise", "signal_to_noise")}
         return found | {"epsilon": self.target.epsilon, "delta": self.target.delta}
-
-    @property
-    def _warning(self) -> str:
-        if self.signal_to_noise >= 1:
-            return ""
-        return ": noise outweighs what records agree on; take fewer parameters, such as a linear model on features"
 
 
 def recommend(
@@ -110,7 +105,9 @@ def recommend(
         >>> found.batch_size, found.steps, found.clip_norm
         (4096, 586, 0.1)
     """
-    parameters = check.count("parameters of model", _parameters(model), hint="Set requires_grad on some.")
+    if isinstance(model, nn.Module):
+        model = sum(each.numel() for each in model.parameters() if each.requires_grad)
+    parameters = check.count("parameters of model", model, hint="Set requires_grad on some.")
     check.count("records", records, minimum=_SHARE)
     target = Epsilon(check.positive("epsilon", epsilon), check.probability("delta", delta, open_low=True))
     mu = 1 / calibration.smallest("noise_multiplier", Gaussian, target).value
@@ -134,9 +131,3 @@ def recommend(
         expected_noise=noise,
         signal_to_noise=batch / (noise * math.sqrt(parameters)),
     )
-
-
-def _parameters(model: nn.Module | int) -> int:
-    if isinstance(model, nn.Module):
-        return sum(each.numel() for each in model.parameters() if each.requires_grad)
-    return model

@@ -19,6 +19,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -174,7 +175,7 @@ class LoopEngine:
         return recording
 
     def _choose(self, clipped: DeferredSum, like: Recording) -> None:
-        """Choose the engine of the remaining steps, once the model has been examined; see `engine_choice`."""
+        """Choose the engine of the remaining steps, once the model has been examined; see `recorded_where_faster`."""
         verified = like.verification
         if not verified.final:
             return
@@ -182,15 +183,13 @@ class LoopEngine:
         constant = all(kind is not Kind.VALUES for _, kind, _ in like.form.kinds)
         if not constant or len(like.chunks) != 1 or not program_stands(clipped, None, verified.fixed):
             return
-        expected = self._run.plan.expected_batch_size
-        self._passes = recorded_where_faster(
-            clipped.model,
-            lambda inputs, cotangents: clipped.release(clipped.record(inputs), cotangents),
-            lambda: ReplayedPasses(clipped, like, expected),
-            (like.inputs, like.outputs),
-            expected,
-            self._run.left,
-        )
+        expected, batch = self._run.plan.expected_batch_size, (like.inputs, like.outputs)
+        record = partial(ReplayedPasses, clipped, like, expected)
+
+        def eager(inputs: Inputs, cotangents: Tensor) -> object:
+            return clipped.release(clipped.record(inputs), cotangents)
+
+        self._passes = recorded_where_faster(clipped.model, eager, record, batch, expected, self._run.left)
 
 
 def _modes() -> bool:

@@ -140,12 +140,7 @@ class CheckpointWriter(CheckpointFile):
     """
 
     def __init__(
-        self,
-        *file: Any,
-        every: int,
-        update: PrivateUpdate,
-        loop: Loop,
-        holdout: PrivateHoldout | None = None,
+        self, *file: Any, every: int, update: PrivateUpdate, loop: Loop, holdout: PrivateHoldout | None = None
     ):
         super().__init__("checkpoint", *file)
         self._every, self._update, self._loop, self._holdout = every, update, loop, holdout
@@ -200,12 +195,8 @@ class CheckpointWriter(CheckpointFile):
         # A seeded run that starts again from an older state repeats the same releases.
         elif saved.origin is Origin.ROLLED_BACK and saved.state["run"]["stream"] is None:
             if latest_place(saved.id) == str(self._path.resolve()):
-                raise check.fail(
-                    "checkpoint",
-                    "the last one that its run wrote",
-                    str(self._path),
-                    "An older one was put back: what ran since would be understated.",
-                )
+                hint = "An older one was put back: what ran since would be understated."
+                raise check.fail("checkpoint", "the last one that its run wrote", str(self._path), hint)
             ledger.mark_unsafe("unsafe_checkpoint: its run went on elsewhere", Standing.CLAIMED)
             return
         if saved.id:

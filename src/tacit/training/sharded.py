@@ -144,7 +144,12 @@ def _check_layout(model: nn.Module, size: int) -> None:
             if any(_origin(hook).startswith("torch.distributed.tensor") for hook in getattr(module, name).values()):
                 raise TrainingMisuse(f"sharding must be by fully_shard alone; got a parallel layer. {_WAY}")
         if _is_wrapped(module):
-            _check_policy(module)
+            policy = module._get_fsdp_state()._mp_policy  # type: ignore[operator]
+            if policy.param_dtype is not None or policy.output_dtype is not None:
+                raise TrainingMisuse(
+                    "fully_shard must be without a mixed precision policy; got one. Use torch.autocast with bfloat16, "
+                    "which keeps norms and sums in float32."
+                )
     for name, value in model.named_parameters():
         if not is_shard(value):
             if value.requires_grad:
@@ -158,15 +163,6 @@ def _check_layout(model: nn.Module, size: int) -> None:
             )
         if value.device.type != mesh.device_type:
             raise TrainingMisuse(f"parameter {name!r} must stay on its device; got an offload_policy. {_WAY}")
-
-
-def _check_policy(module: Any) -> None:
-    policy = module._get_fsdp_state()._mp_policy
-    if policy.param_dtype is not None or policy.output_dtype is not None:
-        raise TrainingMisuse(
-            "fully_shard must be without a mixed precision policy; got one. Use torch.autocast with bfloat16, which "
-            "keeps norms and sums in float32."
-        )
 
 
 def _without_wrappers(model: nn.Module) -> nn.Module:

@@ -19,15 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import TrainingMisuse
+from tacit.gradients.module_state import generators_now, restored_generators
 from tacit.training.traced_operation import (
     EARLIER,
     Node,
     Ref,
     draws,
-    generator_states,
     item_of,
     mapped,
-    restore_generators,
     writes,
 )
 from tacit.verification.calls import flat
@@ -55,13 +54,11 @@ class Reads:
     Attributes:
         lines: "file.py:31" -> how often.
         allowed: why reads are allowed just now, by a declaration; empty otherwise.
-        declared: the declarations that were used.
         told: called with a line at its first read.
     """
 
     lines: Counter[str] = field(default_factory=Counter)
     allowed: str = ""
-    declared: set[str] = field(default_factory=set)
     told: Callable[[str], object] = str
 
     def note(self, value: object = None) -> None:
@@ -69,13 +66,11 @@ class Reads:
         passed = isinstance(value, Tensor) and value.numel() == 1 and plain(value).item() is True
         if passed and (answer := answer_to()) is not None and answer.value is None:
             return
-        if self.allowed:
-            self.declared.add(self.allowed)
-            return
-        line = user_line()
-        self.lines[line] += 1
-        if self.lines[line] == 1:
-            self.told(line)
+        if not self.allowed:
+            line = user_line()
+            self.lines[line] += 1
+            if self.lines[line] == 1:
+                self.told(line)
 
 
 class Trace:
@@ -143,7 +138,7 @@ class Trace:
         device = self._device
         autocast = (device, torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
         given = refer(args, self), refer(kwargs, self)
-        drawn = generator_states(device) if draws(function, kwargs) else None
+        drawn = generators_now() if draws(function, kwargs) else None
         leaves = flat(given)
         others = tuple(self._named(value) for value in leaves if isinstance(value, Tensor))
         ignores = ignores_targets(function, args, kwargs)
@@ -160,20 +155,11 @@ class Trace:
             before: called with each operation before it runs.
         """
         values: dict[int, Any] = {**roots}
-        with self.generators_kept():
+        with restored_generators():
             for place, node in self.behind(wanted):
                 before(node)
                 values[place] = node.again(lambda value: item_of(values, value) if isinstance(value, Ref) else value)
         return item_of(values, wanted)
-
-    @contextmanager
-    def generators_kept(self) -> Iterator[None]:
-        """Operations that run again inside leave the generators as they are."""
-        state = generator_states(self._device)
-        try:
-            yield
-        finally:
-            restore_generators(state)
 
     def follows_rows(self, value: Ref) -> bool:
         """Whether rows of the batch, or outputs for them, may be in `value`: in one of draws alone they are not."""
@@ -300,10 +286,8 @@ def traced_call(func: Any, args: Any, kwargs: Any, kind: type[TracedTensor]) -> 
         kind: class of the tensors that it returns.
     """
     name = getattr(func, "__name__", "")
-    if name in _PASSIVE or func in _PASSIVE_FUNCTIONS:
-        with torch._C.DisableTorchFunctionSubclass():
-            return func(*args, **kwargs)
-    values = flat((args, kwargs))
+    passive = name in _PASSIVE or func in _PASSIVE_FUNCTIONS
+    values = [] if passive else flat((args, kwargs))
     traces = [value.trace for value in values if isinstance(value, TracedTensor) and hasattr(value, "trace")]
     if not traces:
         with torch._C.DisableTorchFunctionSubclass():
@@ -371,20 +355,17 @@ def wrapped(result: Any, trace: Trace, place: int, kind: type[TracedTensor]) -> 
         place: number of the node.
         kind: class of the tensors.
     """
-    if isinstance(result, Tensor):
-        return _marked(result, trace, Ref(place), kind)
-    if isinstance(result, list | tuple):
-        items = [
-            _marked(item, trace, Ref(place, at), kind) if isinstance(item, Tensor) else item
-            for at, item in enumerate(result)
-        ]
-        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
-    return result
 
+    def marked(value: Any, item: int | None = None) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        traced = value if isinstance(value, TracedTensor) else value.as_subclass(kind)
+        return trace.mark(traced, Ref(place, item))
 
-def _marked(value: Tensor, trace: Trace, ref: Ref, kind: type[TracedTensor]) -> TracedTensor:
-    traced = value if isinstance(value, TracedTensor) else value.as_subclass(kind)
-    return trace.mark(traced, ref)
+    if not isinstance(result, list | tuple):
+        return marked(result)
+    items = [marked(value, item) for item, value in enumerate(result)]
+    return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
 
 
 def refer(values: Any, trace: Trace) -> Any:

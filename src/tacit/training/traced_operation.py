@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tacit.verification.calls import flat
 
@@ -33,12 +32,13 @@ class Ref:
 
 @dataclass
 class Node:
-    """One operation: what ran, on what, in which modes, and the generators' states before an operation that draws.
+    """One operation: what ran, on what, in which modes.
 
     Attributes:
         line: the user's line.
         leaves: what is in `args` and `kwargs`.
         others: what says which the tensors from outside of the trace are; None for one that nobody knows.
+        generators: puts the generators where they were before an operation that draws.
         ignores: whether it is a loss of classes that leaves out a target, so that a mean divides by another number.
     """
 
@@ -50,7 +50,7 @@ class Node:
     leaves: list[Any]
     others: tuple[Hashable | None, ...]
     autocast: tuple[str, torch.dtype] | None = None
-    generators: tuple[Tensor, Tensor | None] | None = None
+    generators: Callable[[], None] | None = None
     ignores: bool = False
 
     @cached_property
@@ -71,7 +71,7 @@ class Node:
         if any(value is EARLIER for value in flat((args, kwargs))):
             return EARLIER
         if self.generators is not None:
-            restore_generators(self.generators)
+            self.generators()
         autocast = torch.autocast(*self.autocast) if self.autocast is not None else nullcontext()
         with torch.set_grad_enabled(self.grad and torch.is_grad_enabled()), autocast:
             return self.function(*args, **kwargs)
@@ -82,18 +82,6 @@ def draws(function: Callable[..., Any], kwargs: Any) -> bool:
     name = getattr(function, "__name__", "")
     drawn = any(part in name for part in _DRAWS) and not name.endswith("_loss")
     return drawn or "dropout_p" in kwargs or "attention" in name or "lstm" in name
-
-
-def generator_states(device: str) -> tuple[Tensor, Tensor | None]:
-    """States of the generators of the host and, for "cuda", of the device."""
-    return torch.get_rng_state(), torch.cuda.get_rng_state() if device == "cuda" else None
-
-
-def restore_generators(states: tuple[Tensor, Tensor | None]) -> None:
-    """Set the generators to `generator_states`."""
-    torch.set_rng_state(states[0])
-    if states[1] is not None:
-        torch.cuda.set_rng_state(states[1])
 
 
 def item_of(values: Mapping[int, Any], ref: Ref) -> Any:
