@@ -251,7 +251,7 @@ class TestPrecision:
 
 def test_a_batch_takes_the_memory_of_the_last_one_unless_that_is_held():
     x = torch.arange(40.0).reshape(20, 2)
-    records = stacked.CheckedRecords.of(nn.Linear(2, 1), (x, x + 100), torch.arange(20), None)
+    records = stacked.CheckedRecords((x, x + 100), torch.arange(20), torch.device("cpu"))
     held = records.batch(Batch(np.array([1, 4, 5])))
     (first, second), targets = records.batch(Batch(np.array([0, 7])))
     assert torch.equal(held[0][0], x[[1, 4, 5]])

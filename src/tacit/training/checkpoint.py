@@ -102,8 +102,13 @@ def read_checkpoint(path: str | Path) -> Checkpoint:
         ...     read_checkpoint(f"{folder}/run.safetensors").state
         {'rate': 0.1}
     """
-    header, tensors = _content(Path(path))
-    form = json.loads(header["tacit"])
+    header, tensors = read_safetensors("checkpoint", path)
+    text = header.get("tacit")
+    if text is None:
+        raise check.fail("checkpoint", "one that fit(..., checkpoint=...) wrote", str(path), "It may be a model file.")
+    if digest_of(text) != header.get("sha256"):
+        raise InvalidInput(f"checkpoint must be as it was written; got {str(path)!r}, whose header was edited.")
+    form = json.loads(text)
     if form.get("format") != _FORMAT:
         raise check.fail("checkpoint", f"of format {_FORMAT}", form.get("format"), "Another version of tacit wrote it.")
     ledgers = {name: Ledger.from_spec(form[name]) for name in _LEDGERS}
@@ -130,16 +135,6 @@ def checkpoint_id(path: str | Path) -> str:
     except (OSError, SafetensorError, ValueError):
         return ""
     return str(signature.get("id", "")) if isinstance(signature, dict) else ""
-
-
-def _content(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    header, tensors = read_safetensors("checkpoint", path)
-    text = header.get("tacit")
-    if text is None:
-        raise check.fail("checkpoint", "one that fit(..., checkpoint=...) wrote", str(path), "It may be a model file.")
-    if digest_of(text) != header.get("sha256"):
-        raise InvalidInput(f"checkpoint must be as it was written; got {str(path)!r}, whose header was edited.")
-    return header, tensors
 
 
 def _signature(path: Path, header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> tuple[dict[str, Any], Origin]:

@@ -48,38 +48,6 @@ class CheckedRecords:
     doubt: str = ""
     buffers: Buffers = field(default_factory=Buffers)
 
-    @classmethod
-    def of(
-        cls,
-        model: nn.Module,
-        inputs: Any,
-        targets: Any,
-        device: str | torch.device | None,
-        public: Iterable[object] = (),
-    ) -> CheckedRecords:
-        """Arrays, tensors, or a `torch.utils.data` data set or loader (without targets) as checked tensors.
-
-        Args:
-            model: decides the device of the batches.
-            inputs: as in `fit`.
-            targets: array or tensor; None for a data set.
-            device: that of the model, to have each batch moved there; None when the data lie there.
-            public: what the data set reads and was declared public.
-
-        Raises:
-            InvalidInput: values are not finite numbers, or records lie on another device and `device` is None.
-        """
-        doubt = ""
-        if isinstance(inputs, Dataset | DataLoader):
-            if targets is not None:
-                raise check.fail("targets", "left out with a data set, which holds them", type(targets).__name__)
-            inputs, targets, doubt = stacked(inputs, public)
-        elif targets is None:
-            raise check.fail("targets", "given unless inputs is a torch.utils.data data set", None)
-        records = cls(as_inputs(inputs), _tensor("targets", targets), _device_of(model), doubt)
-        records._check_devices(device)
-        return records
-
     def batch(self, batch: Batch) -> tuple[Inputs, Tensor]:
         """Inputs and targets of `batch`, on the device of the model."""
         index, places = torch.from_numpy(batch.indices), count()
@@ -91,7 +59,8 @@ class CheckedRecords:
         with torch.no_grad():
             return map_tensors(drawn, self.inputs), drawn(self.targets)
 
-    def _check_devices(self, asked: str | torch.device | None) -> None:
+    def check_device(self, asked: str | torch.device | None) -> None:
+        """Raise `InvalidInput` unless `asked`, to move all records there, or their device is that of the model."""
         if asked is not None:
             try:
                 wanted = torch.device(asked)
@@ -181,10 +150,6 @@ def _tensor(name: str, value: Any) -> Tensor:
         if len(bad):
             raise InvalidInput(f"{name} must be finite; got NaN or infinity at {_locations(bad)}. Impute or drop them.")
     return tensor
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    return next(parameter.device for parameter in model.parameters() if parameter.requires_grad)
 
 
 def _locations(bad: Tensor) -> str:
@@ -290,7 +255,16 @@ def validate_inputs(
     examine(model)
     check_mode(model)
     check_optimizer(model, optimizer)
-    records = CheckedRecords.of(model, inputs, targets, device, public)
+    doubt = ""
+    if isinstance(inputs, Dataset | DataLoader):
+        if targets is not None:
+            raise check.fail("targets", "left out with a data set, which holds them", type(targets).__name__)
+        inputs, targets, doubt = stacked(inputs, public)
+    elif targets is None:
+        raise check.fail("targets", "given unless inputs is a torch.utils.data data set", None)
+    home = next(parameter.device for parameter in model.parameters() if parameter.requires_grad)
+    records = CheckedRecords(as_inputs(inputs), _tensor("targets", targets), home, doubt)
+    records.check_device(device)
     with computed_in(model, precision):
         return records, check_data(model, loss, records, private=private)
 

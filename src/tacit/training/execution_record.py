@@ -179,7 +179,8 @@ def run_fingerprint(
 
 def plan_in_words(plan: Plan) -> dict[str, str]:
     """Every field of the plan, in words."""
-    return {field.name: _word(getattr(plan, field.name)) for field in fields(plan)}
+    values = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    return {name: str(value.spec()) if hasattr(value, "spec") else repr(value) for name, value in values.items()}
 
 
 def check_same_run(saved: Checkpoint, plan: Plan, fingerprint: dict[str, str]) -> None:
@@ -208,8 +209,3 @@ def _grouping(plan: Plan, key: bytes) -> str:
     """The key and the keyed hash of which records form a unit; empty where every record is its own."""
     found = plan.sampling.grouping(key)
     return f"{key.hex()}:{found}" if found else ""
-
-
-def _word(value: object) -> str:
-    spec = getattr(value, "spec", None)
-    return str(spec()) if callable(spec) else repr(value)

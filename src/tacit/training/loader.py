@@ -25,9 +25,8 @@ from tacit.errors import InvalidInput, PrivacyWarning
 from tacit.gradients.module_state import with_leaves
 from tacit.sampling import Batch, PoissonSampler, Sampling
 from tacit.standing import Standing
-from tacit.training.batch_session import BatchSession, PhysicalBatch
+from tacit.training.batch_session import DRAWS, BatchSession, PhysicalBatch
 from tacit.training.collation import MIXED, MixedRecords, collated, collation_of
-from tacit.training.draws import DRAWS
 from tacit.training.guarded_data import MADE_OF_OWN, GuardedData
 from tacit.training.ranks import check_processes
 from tacit.training.records import DECLARED, AheadSampler, StreamedRecords

@@ -145,7 +145,14 @@ class Loop:
     def _measured(self) -> Row:
         row = {"epoch": round(self.taken * self.sample_rate, 6), "steps": float(self.taken)}
         row |= {"learning_rate": float(self.optimizer.param_groups[0]["lr"])} | self.spent()
-        return row | (_evaluated(self.model, self.evaluate) if self.evaluate is not None else {})
+        if self.evaluate is None:
+            return row
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                return row | self.evaluate(self.model)
+        finally:
+            self.model.train()
 
 
 class Interrupt:
@@ -171,15 +178,6 @@ class Interrupt:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
         self.__exit__()
-
-
-def _evaluated(model: nn.Module, evaluate: Evaluate) -> dict[str, float]:
-    model.eval()
-    try:
-        with torch.no_grad():
-            return evaluate(model)
-    finally:
-        model.train()
 
 
 def fit_nonprivate(

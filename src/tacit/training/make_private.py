@@ -18,8 +18,7 @@ from tacit.accounting.facts import FACTS, Facts
 from tacit.errors import TrainingMisuse
 from tacit.gradients import examine
 from tacit.noise import Stream
-from tacit.training.batch_session import BatchSession
-from tacit.training.draws import DRAWS
+from tacit.training.batch_session import DRAWS, BatchSession
 from tacit.training.execution_record import plan_in_words
 from tacit.training.loader import PrivateLoader, Transform, records_of
 from tacit.training.loop_checks import LoopChecks
@@ -27,7 +26,7 @@ from tacit.training.other_loaders import tell_of_other_loaders
 from tacit.training.plan import resolve_plan
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.private_step import check_optimizer
-from tacit.training.ranks import Ranks, check_processes, replica_of, start_run
+from tacit.training.ranks import Ranks, check_processes, start_run
 from tacit.training.records import StreamedRecords, with_units
 from tacit.training.sharded import WholeModel, is_sharded
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
@@ -176,7 +175,8 @@ def make_private(
     """
     options = options_of(options, named, make_private)
     ranks = Ranks() if distributed else None
-    model = replica_of(model) if ranks is not None else model
+    if ranks is not None and isinstance(model, nn.parallel.DistributedDataParallel):
+        model = model.module  # The wrapper would average what it hooks; ranks exchange clipped sums instead.
     whole = WholeModel(model, ranks.rank, ranks.size) if ranks is not None and is_sharded(model) else None
     records = validate_parts(model, optimizer, loader, 1 if ranks is None else ranks.size, whole)
     options = _options_of_loop(options, loader)

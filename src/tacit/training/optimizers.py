@@ -11,11 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch import (
-    Tensor,
-    _foreach_add_,  # pyright: ignore[reportPrivateImportUsage]
-    nn,
-)
+from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
@@ -112,15 +108,18 @@ _PLAIN_SGD = {"momentum": 0, "weight_decay": 0, "dampening": 0, "nesterov": Fals
 
 def apply_gradients(optimizer: Optimizer, trainable: dict[str, nn.Parameter], gradients: dict[str, Tensor]) -> None:
     """Make one step of `optimizer` with `gradients`, by parameter name, then clear them."""
+    steps = [gradients[name].to(parameter.dtype) for name, parameter in trainable.items()]
+    parameters: list[Tensor] = list(trainable.values())
     if is_plain(optimizer):
-        _plain_step(optimizer, trainable, gradients)
+        with torch.no_grad():
+            rate = optimizer.param_groups[0]["lr"]
+            torch._foreach_add_(parameters, steps, alpha=-rate)  # pyright: ignore[reportPrivateImportUsage]
         return
-    for name, parameter in trainable.items():
-        gradient = gradients[name]
-        parameter.grad = gradient if gradient.dtype == parameter.dtype else gradient.to(parameter.dtype)
+    for parameter, step in zip(parameters, steps, strict=True):
+        parameter.grad = step
     with steps_allowed():
         optimizer.step()
-    for parameter in trainable.values():
+    for parameter in parameters:
         parameter.grad = None
 
 
@@ -183,15 +182,6 @@ def is_plain(optimizer: Optimizer) -> bool:
     return (
         not hooks and isinstance(group["lr"], float) and all(group[key] == value for key, value in _PLAIN_SGD.items())
     )
-
-
-@torch.no_grad()
-def _plain_step(optimizer: Optimizer, trainable: dict[str, nn.Parameter], gradients: dict[str, Tensor]) -> None:
-    parameters: list[Tensor] = list(trainable.values())
-    steps = [gradients[name] for name in trainable]
-    if any(step.dtype != parameter.dtype for step, parameter in zip(steps, parameters, strict=True)):
-        steps = [step.to(parameter.dtype) for step, parameter in zip(steps, parameters, strict=True)]
-    _foreach_add_(parameters, steps, alpha=-optimizer.param_groups[0]["lr"])
 
 
 MEND = "train by a class of torch.optim without hooks, or declare it: facts.declare('weights', 'why')"

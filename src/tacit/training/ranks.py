@@ -45,14 +45,6 @@ _PARALLEL = frozenset(
 )
 
 
-def replica_of(model: nn.Module) -> nn.Module:
-    """The module inside of `DistributedDataParallel`, or `model` itself.
-
-    The wrapper would average what it hooks; the ranks of a private run exchange clipped sums instead.
-    """
-    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-
-
 def check_processes(model: nn.Module | None = None, processes: int = 1) -> None:
     """Raise `TrainingMisuse` where a run would be one of others than its own `processes`.
 

@@ -252,12 +252,9 @@ def recorded_where_faster(
         return None  # A user's model may refuse random records; where it refuses real ones, the eager engine says so.
     if reached.changed():
         return None
-    return recorded if (seconds - replayed) * steps > _sizes(expected_batch_size) * recording else None
-
-
-def _sizes(expected_batch_size: float) -> int:
-    """Sizes of padded batches that a run meets: eighths of the expected size within three deviations of it."""
-    return math.ceil(2 * 3 * 8 / math.sqrt(expected_batch_size)) + 1
+    # Sizes of padded batches that a run meets: eighths of the expected size within three deviations of it.
+    sizes = math.ceil(2 * 3 * 8 / math.sqrt(expected_batch_size)) + 1
+    return recorded if (seconds - replayed) * steps > sizes * recording else None
 
 
 def program_stands(clipped: ClippedSum, loss: Loss | None, fixed: bool | None) -> bool | None:
@@ -269,19 +266,15 @@ def program_stands(clipped: ClippedSum, loss: Loss | None, fixed: bool | None) -
         fixed: whether two typed passes were one program; None before the first.
     """
     modules = list(clipped.model.modules())
-    hooked = any(map(_hooked, modules)) or hooks_of_all_modules() > 0
+    # Code of the user's runs in a layer with a hook, or with a function in the place of its own.
+    hooks = any(each._forward_hooks or each._forward_pre_hooks or each._backward_hooks for each in modules)
+    hooked = hooks or any("forward" in vars(each) for each in modules) or hooks_of_all_modules() > 0
     if clipped.clip.of_mean or clipped.clip.statistics or hooked:
         return False
     known = all(type(layer).__module__.startswith(_KNOWN) for layer in modules)
     if known and (loss is None or str(getattr(loss, "__module__", "")).startswith(_KNOWN_LOSSES)):
         return True
     return fixed and not undecided(clipped.model, loss)
-
-
-def _hooked(layer: nn.Module) -> bool:
-    """Whether code of the user's runs in a layer: a hook, or a function in the place of its own."""
-    hooks = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
-    return bool(hooks) or "forward" in vars(layer)
 
 
 def random_batch(like: tuple[Inputs, Tensor], records: int) -> tuple[Inputs, Tensor]:

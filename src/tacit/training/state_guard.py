@@ -18,11 +18,7 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch import (
-    Tensor,
-    _foreach_copy_,  # pyright: ignore[reportPrivateImportUsage]
-    nn,
-)
+from torch import Tensor, nn
 
 from tacit.errors import TrainingMisuse
 from tacit.gradients.inputs import Inputs, Loss, form_of, tensors
@@ -141,7 +137,8 @@ class StateGuard:
         """Take the present trainable weights, which a release has just changed, as those of the last release."""
         kept, moving = self._moving
         with torch.no_grad():
-            _foreach_copy_(kept, moving if self._whole is None else list(map(local, moving)))
+            now = moving if self._whole is None else list(map(local, moving))
+            torch._foreach_copy_(kept, now)  # pyright: ignore[reportPrivateImportUsage]
 
     def moved(self) -> str:
         """Name of a weight that is not as the last release left it; empty if there is none."""
@@ -235,11 +232,7 @@ class ProgramGuard:
     steady = False
 
     def __init__(
-        self,
-        probe: ModelProbe,
-        guard: StateGuard,
-        *functions: object,
-        sizes: Callable[[Iterable[int]], set[int]] = set,
+        self, probe: ModelProbe, guard: StateGuard, *functions: object, sizes: Callable[[Iterable[int]], set[int]] = set
     ):
         self._probe, self._guard, self._program = probe, guard, program_of(probe.model)
         kinds = {type(each) for each in probe.model.modules() if is_of_user(type(each))}

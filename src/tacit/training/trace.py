@@ -20,15 +20,7 @@ from torch import Tensor, nn
 
 from tacit.errors import TrainingMisuse
 from tacit.gradients.module_state import generators_now, restored_generators
-from tacit.training.traced_operation import (
-    EARLIER,
-    Node,
-    Ref,
-    draws,
-    item_of,
-    mapped,
-    writes,
-)
+from tacit.training.traced_operation import EARLIER, Node, Ref, draws, item_of, mapped, writes
 from tacit.verification.calls import flat
 from tacit.verification.reads import answer_to, user_line
 from tacit.verification.recordwise import leaves_of
