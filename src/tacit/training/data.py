@@ -184,7 +184,7 @@ def stacked(dataset: Dataset[Any] | DataLoader[Any], public: Iterable[object] = 
         return *_split(dataset.tensors), ""
     if not len(dataset):
         raise check.fail("inputs", "at least one record", 0)
-    _check_memory(_bytes(collate([dataset[0]])) * len(dataset))
+    _check_memory(collate([dataset[0]]), len(dataset))
     guarded = GuardedData(dataset, map(id, public), collate)
     columns = _split(collated(collate, [guarded[i] for i in range(len(dataset))]))
     return *columns, guarded.doubt
@@ -198,11 +198,9 @@ def _split(columns: Any) -> tuple[Any, Tensor]:
     return (inputs[0] if len(inputs) == 1 else tuple(inputs)), targets
 
 
-def _bytes(value: Any) -> int:
-    return sum(leaf.numel() * leaf.element_size() for leaf in flat(value) if isinstance(leaf, Tensor))
-
-
-def _check_memory(needed: int) -> None:
+def _check_memory(batch: Any, records: int) -> None:
+    """Raise `InvalidInput` where so many records, of which `batch` holds one, do not fit in memory."""
+    needed = sum(leaf.numel() * leaf.element_size() for leaf in flat(batch) if isinstance(leaf, Tensor)) * records
     free = _free_memory()
     # CheckedRecords are held one by one and then stacked, so both are there at once.
     if free is not None and 2 * needed > free:

@@ -221,20 +221,17 @@ class PrivateLoader:
             return self.collate_fn(records)
 
     def _records(self, indices: list[int]) -> list[Any]:
-        records = self._read(indices)
+        """The records `indices`, watched in a run and transformed; a stream gives those that it holds."""
+        if isinstance(self.dataset, StreamedRecords):
+            records = self.dataset.__getitems__(indices)
+        else:
+            data = self.dataset if self._guarded is None else self._guarded
+            with self.session.checks.marking():
+                records = [data[index] for index in indices]
+            if self._guarded is not None and self._guarded.doubt:
+                self.session.checks.facts.missing("rows", self._guarded.doubt)
         if self._transform is None:
             return records
         # Seeded from torch's generator, as workers of a DataLoader are, so that a seeded run repeats.
         draw = torch.Generator().manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
         return [self._transform(record, draw) for record in records]
-
-    def _read(self, indices: list[int]) -> list[Any]:
-        """The records `indices`, watched in a run; a stream gives those that it holds."""
-        if isinstance(self.dataset, StreamedRecords):
-            return self.dataset.__getitems__(indices)
-        data = self.dataset if self._guarded is None else self._guarded
-        with self.session.checks.marking():
-            records = [data[index] for index in indices]
-        if self._guarded is not None and self._guarded.doubt:
-            self.session.checks.facts.missing("rows", self._guarded.doubt)
-        return records

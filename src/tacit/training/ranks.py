@@ -326,7 +326,8 @@ class ShardedRun(RankedRun):
 
     def stepped_on(self, trainable: dict[str, Any]) -> dict[str, Any]:
         """The shards of the parameters `trainable`, which the optimizer holds."""
-        return self._model.shards(trainable)
+        held: dict[str, Any] = dict(self._model.sharded.named_parameters())
+        return {name: held[name] for name in trainable}
 
     def restore(self, state: dict[str, Any], **ledgers: Any) -> None:
         """As `PrivateRun.restore`; raises `TrainingMisuse` for a seeded stream, of which rank 0 alone saves its own."""

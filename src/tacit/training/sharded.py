@@ -8,7 +8,7 @@ its shards of the parameters and the optimizer's state for them.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -114,11 +114,6 @@ class WholeModel:
         dim = self._shards[name].placements[0].dim
         chunks = list(values.chunk(self._size, dim))
         return chunks + [values.narrow(dim, 0, 0)] * (self._size - len(chunks))
-
-    def shards(self, trainable: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The sharded parameters of these names, which the optimizer holds."""
-        held = self._shards
-        return {name: held[name] for name in trainable}
 
     def as_shard(self, name: str, values: Tensor) -> Tensor:
         """This rank's `values` as its part of a tensor that is sharded like parameter `name`."""
