@@ -13,7 +13,7 @@ Score of a canary that takes part in exactly k of T steps: random allocation and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ from tacit.tradeoff import Answer, TradeOff
 _LARGEST_GAIN = 600.0  # e^709.8 is the largest double; no sound trainer comes near
 
 
-@dataclass
 class LikelihoodRatio:
     """Log likelihood ratio of a canary, the sum over releases of log(1 - q + q exp((x - 1/2) / s^2)).
 
@@ -55,13 +54,10 @@ class LikelihoodRatio:
         array([-0.5,  0.5])
     """
 
-    noise_multiplier: float
-    sample_rate: float
-    total: np.ndarray | float = field(default=0.0, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check.positive("noise_multiplier", self.noise_multiplier)
-        check.probability("sample_rate", self.sample_rate, open_low=True)
+    def __init__(self, noise_multiplier: float, sample_rate: float):
+        self.noise_multiplier = check.positive("noise_multiplier", noise_multiplier)
+        self.sample_rate = check.probability("sample_rate", sample_rate, open_low=True)
+        self.total: np.ndarray | float = 0.0
 
     def add(self, release: np.ndarray) -> None:
         """Count one release, shape (canaries,)."""

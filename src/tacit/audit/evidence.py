@@ -99,8 +99,7 @@ def canary_power(
     draw, refuted = np.random.default_rng(0), 0
     for number in range(runs):
         included = draw.random(canaries) < 0.5
-        total = simulated(included, number)
+        total, band = simulated(included, number), ESTIMATORS["band"]
         scores = Scores("canaries", total[included], total[~included], 0.0)
-        band = ESTIMATORS["band"]
         refuted += not measured_tradeoff(scores, band, relation=claim.relation, confidence=confidence) <= claim
     return refuted / runs
