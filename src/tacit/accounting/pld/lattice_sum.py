@@ -13,7 +13,7 @@ from tacit.accounting.pld.discrete_cumulants import DiscreteLoss
 from tacit.accounting.pld.lattice import RoundedLoss
 from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, LOG_LEAST_TAIL, UNIT, mass_units, pairwise_units
 from tacit.accounting.pld.saddle_point import Aliases, CompositionCumulant
-from tacit.mechanisms.pairs import Pair
+from tacit.mechanisms.pairs.base import Pair
 
 _PASS = 16 * UNIT
 """What one pass of a transform of 5-smooth length loses at most, relative to the sum of its inputs' sizes.
