@@ -168,7 +168,14 @@ class Call:
             self.refuse(why, mend)
 
     def apart(self, kind: Records | Public | None, axes: Container[int], why: str, mend: str = "") -> Records | Public:
-        """A type whose records must lie on none of `axes`; None counts as public."""
+        """Require a type whose records lie on none of `axes`.
+
+        Args:
+            kind: the type; None counts as public.
+            axes: those that the operation computes along.
+            why: what it does there.
+            mend: what to write instead.
+        """
         if isinstance(kind, Records) and kind.axis in axes:
             self.refuse(why, mend)
         return kind or PUBLIC

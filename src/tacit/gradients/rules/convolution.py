@@ -65,7 +65,7 @@ Sizes = int | Sequence[int]
 _WIDE_KERNEL = 4
 
 
-def _convolution(operation: Callable[..., Tensor], *order: str, transposed: bool = False) -> Callable[..., Tensor]:
+def convolution(operation: Callable[..., Tensor], *order: str, transposed: bool = False) -> Callable[..., Tensor]:
     """The rule of a convolution whose arguments behind the weight come in this `order`.
 
     The gradient of the weight is sum_l b_l patch_l^T over output positions l, group by group. A transposed convolution
@@ -87,10 +87,10 @@ def _convolution(operation: Callable[..., Tensor], *order: str, transposed: bool
 
 
 for _operation in (F.conv1d, F.conv2d, F.conv3d):
-    captures(_operation)(_convolution(_operation, "bias", "stride", "padding", "dilation", "groups"))
+    captures(_operation)(convolution(_operation, "bias", "stride", "padding", "dilation", "groups"))
 for _operation in (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d):
     _order = "bias", "stride", "padding", "output_padding", "groups", "dilation"
-    captures(_operation)(_convolution(_operation, *_order, transposed=True))
+    captures(_operation)(convolution(_operation, *_order, transposed=True))
 
 
 @dataclass(frozen=True)
