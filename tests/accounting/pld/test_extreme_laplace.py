@@ -12,13 +12,13 @@ pytest.importorskip("flint")  # The arbiter's arithmetic.
 @pytest.fixture
 def lattices(monkeypatch):
     """Sizes of the lattices that are summed: no lattice beyond a few of full size, whatever the processor's speed."""
-    sizes, of = [], LatticeSum.of
+    sizes, init = [], LatticeSum.__init__
 
     def counted(*arguments):
         sizes.append(arguments[-1])
-        return of(*arguments)
+        init(*arguments)
 
-    monkeypatch.setattr(LatticeSum, "of", counted)
+    monkeypatch.setattr(LatticeSum, "__init__", counted)
     return sizes
 
 

@@ -126,7 +126,7 @@ class DiscreteCumulant(StepCumulant):
         log_p, loss = np.log(self.real.p[self.real.p > 0]), self.real.loss[self.real.p > 0]
         units, summed = self._units(log_p, self.real.loss), 2 * pairwise_units(len(loss))
         direct = direct_moment(log_p, loss, self.theta, self.moment) or not self.moment
-        rounding = moment_rounding(log_p, loss, self.theta, np.array(self.moment), units, summed, direct=direct)
+        rounding = moment_rounding(log_p, loss, self.theta, np.array(self.moment), units, summed, direct)
         # Masses that are missing from a small moment move it, too.
         return float(np.exp(LOG_TOLERANCE)) * (3 + 3 * self.theta) + float(rounding) + UNIT * FUNCTION * (not direct)
 
@@ -178,9 +178,9 @@ class DiscreteCumulant(StepCumulant):
             kept = nodes.p > 0
             log_p, loss = np.log(nodes.p[kept]), nodes.loss[kept]
             weights = np.exp(log_p + self.theta * loss - self.moment)
-            mass, moved = self._units(log_p, loss)
-            mass = weight_units(log_p, loss, self.theta, self.moment, mass, moved)
-            block, moved = slice(start, stop), moved + 2 * abs(self.mean)
+            units = self._units(log_p, loss)
+            mass = weight_units(log_p, loss, self.theta, self.moment, units)
+            block, moved = slice(start, stop), units[1] + 2 * abs(self.mean)
             (value[block],), (size[block],) = shifted_sums(
                 weights[None], loss - self.mean, t[block], float(t[1]), mass[None], moved
             )

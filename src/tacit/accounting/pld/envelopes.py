@@ -6,6 +6,7 @@ Two-sided answers about very many unlike noises, and about Laplace steps of very
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -248,11 +249,11 @@ class ShiftedDispatch(Bounds):
     def __init__(self, parts: Parts):
         large = [(pair, steps) for pair, steps in parts if is_large(pair)]
         self._shift = sum(steps * (pair.largest - _LARGE) for pair, steps in large)
+        self._least, self._most = self._shift * (1 - _ROUNDED), self._shift * (1 + _ROUNDED)
         self._missed = float(np.exp(-_LARGE)) * sum(steps for _, steps in large)
-        counted: dict[Pair, int] = {LaplacePair(_LARGE): sum(steps for _, steps in large)}
+        counted: Counter[Pair] = Counter()
         for pair, steps in parts:
-            if not is_large(pair):
-                counted[pair] = counted.get(pair, 0) + steps
+            counted[LaplacePair(_LARGE) if is_large(pair) else pair] += steps
         self._inner = Dispatch(list(counted.items()))
 
     def delta(self, epsilon: float) -> tuple[float, float]:
@@ -260,39 +261,29 @@ class ShiftedDispatch(Bounds):
         return self._moved(epsilon, self._inner.delta)
 
     def _moved(self, epsilon: float, delta: Callable[[float], tuple[float, float]]) -> tuple[float, float]:
-        low, high = delta(max(self._below(epsilon), 0.0))[0], 1.0
-        if self._above(epsilon) >= 0:
-            high = delta(self._above(epsilon))[1]
+        low, high = delta(max(epsilon - self._least, 0.0))[0], 1.0
+        if epsilon >= self._most:
+            high = delta(epsilon - self._most)[1]
         return max(low - self._missed, 0.0), high
-
-    def _below(self, epsilon: float) -> float:
-        """What is left of epsilon at most, its rounding and that of the shift included."""
-        return epsilon - self._shift + _ROUNDED * self._shift
-
-    def _above(self, epsilon: float) -> float:
-        return epsilon - self._shift - _ROUNDED * self._shift
 
     def epsilon(self, delta: float) -> tuple[float, float]:
         """Return bounds on the smallest epsilon >= 0 at which delta is at most `delta`."""
         low = self._inner.epsilon(min(delta + self._missed, 1.0))[0]
-        return low + self._shift * (1 - _ROUNDED) if low > 0 else 0.0, self._top(self._inner.epsilon(delta)[1])
-
-    def _top(self, epsilon: float) -> float:
-        return epsilon + self._shift * (1 + _ROUNDED)
+        return low + self._least if low > 0 else 0.0, self._inner.epsilon(delta)[1] + self._most
 
     def ceiling(self, delta: float) -> float:
         """Return an upper bound on that epsilon that is quick and rough."""
-        return self._top(self._inner.ceiling(delta))
+        return self._inner.ceiling(delta) + self._most
 
     def near(self, epsilon: float) -> Callable[[float], tuple[float, float]]:
         """Return bounds on delta that are quick, and narrow around `epsilon`."""
-        bounds = self._inner.near(max(self._above(epsilon), 0.0))
+        bounds = self._inner.near(max(epsilon - self._most, 0.0))
         return lambda value: self._moved(value, bounds)
 
     def ceiling_near(self, epsilon: float) -> Callable[[float], float]:
         """Return upper bounds on delta that are quick, rough, and best around `epsilon`."""
-        bound = self._inner.ceiling_near(max(self._above(epsilon), 0.0))
-        return lambda value: bound(self._above(value)) if self._above(value) >= 0 else 1.0
+        bound = self._inner.ceiling_near(max(epsilon - self._most, 0.0))
+        return lambda value: bound(value - self._most) if value >= self._most else 1.0
 
     def sketch(self, delta: float) -> tuple[np.ndarray, np.ndarray]:
         """Return rough (epsilons, deltas) down to `delta`, for searches."""
@@ -301,9 +292,9 @@ class ShiftedDispatch(Bounds):
 
     def profile(self, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return bounds on delta at many epsilons."""
-        low = self._inner.profile(np.maximum(epsilons - self._shift * (1 - _ROUNDED), 0.0))[0]
+        low = self._inner.profile(np.maximum(epsilons - self._least, 0.0))[0]
         high = np.ones(len(epsilons))
-        above = epsilons - self._shift * (1 + _ROUNDED)
+        above = epsilons - self._most
         if (above >= 0).any():
             high[above >= 0] = self._inner.profile(above[above >= 0])[1]
         return np.maximum(low - self._missed, 0.0), high

@@ -186,7 +186,7 @@ class Convolution:
         wanted = min(_pitch_for(cumulant, theta, gap), saddle.spread / 8) / (_UNEVEN if uneven else 1) if close else 0.0
         down, up, size = self._rounded(cumulant, theta, saddle.log_delta, period, wanted, self.largest)
         lower, upper = (
-            LatticeSum.of(parts, theta, size) if all(rounded.masses.any() for rounded, _ in parts) else None
+            LatticeSum(parts, theta, size) if all(rounded.masses.any() for rounded, _ in parts) else None
             for parts in (down, up)
         )
         return Bracket(lower, upper, theta, saddle.epsilon)

@@ -35,38 +35,29 @@ _SMOOTHED_COST = 1.5e8  # Points times nodes that a smoothed line may cost: less
 _SMALL = 1e-20  # Relative size below which a term goes into the error.
 
 
-@dataclass(frozen=True)
 class _Terms:
     """The sum of Re(w_j e^{-i t_j x}) over the frequencies t_j, those above zero counted twice, and its error.
 
     Its error counts the angles, the functions and the pairwise sum (Lemma 7.3).
     """
 
-    real: np.ndarray
-    imaginary: np.ndarray
-    size: float
-    slope: float
-    unsure: float
-
-    @classmethod
-    def of(cls, phi: np.ndarray, error: np.ndarray, kernel: np.ndarray, t: np.ndarray) -> _Terms:
+    def __init__(self, phi: np.ndarray, error: np.ndarray, kernel: np.ndarray, t: np.ndarray):
         """Terms phi_j kernel_j, of which phi_j is known to `error`_j."""
         twice = np.where(t > 0, 2.0, 1.0)
         weights, sizes = twice * phi * kernel, twice * np.abs(phi) * np.abs(kernel)
-        unsure = float((twice * error * np.abs(kernel)).sum())
-        return cls(
-            np.real(weights).copy(), np.imag(weights).copy(), float(sizes.sum()), float((sizes * t).sum()), unsure
-        )
+        self._real, self._imaginary = np.real(weights).copy(), np.imag(weights).copy()
+        self._size, self._slope = float(sizes.sum()), float((sizes * t).sum())
+        self._unsure = float((twice * error * np.abs(kernel)).sum())
 
     def value(self, cosine: np.ndarray, sine: np.ndarray) -> float:
         """The sum at the angles whose cosine and sine are given."""
-        return float((self.real * cosine + self.imaginary * sine).sum())
+        return float((self._real * cosine + self._imaginary * sine).sum())
 
     def error(self, epsilon: float, mean: float) -> float:
         """Bound on the error of `value`."""
-        units = _TERM + pairwise_units(len(self.real))
-        angles = _ANGLE * (abs(epsilon) + abs(mean)) * self.slope
-        return UNIT * (angles + units * self.size) + self.unsure * (1 + UNIT * units)
+        units = _TERM + pairwise_units(len(self._real))
+        angles = _ANGLE * (abs(epsilon) + abs(mean)) * self._slope
+        return UNIT * (angles + units * self._size) + self._unsure * (1 + UNIT * units)
 
 
 @dataclass(frozen=True)
@@ -92,12 +83,12 @@ class SaddleLine:
     def _terms(self) -> _Terms:
         """Terms of delta."""
         z = self.theta + 1j * self.t
-        return _Terms.of(self.phi, self.error, 1 / (z * (z + 1)), self.t)
+        return _Terms(self.phi, self.error, 1 / (z * (z + 1)), self.t)
 
     @cached_property
     def _slopes(self) -> _Terms:
         """Terms of D'."""
-        return _Terms.of(self.phi, self.error, np.ones_like(self.phi), self.t)
+        return _Terms(self.phi, self.error, np.ones_like(self.phi), self.t)
 
     def bounds(self, epsilon: float) -> tuple[float, float]:
         """Certified lower and upper bound on delta(epsilon)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -13,6 +12,7 @@ from tacit.accounting.pld.discrete_cumulants import DiscreteLoss
 from tacit.accounting.pld.lattice import RoundedLoss
 from tacit.accounting.pld.rounding import COMPLEX_LOGARITHM, LOG_LEAST_TAIL, UNIT, mass_units, pairwise_units
 from tacit.accounting.pld.saddle_point import Aliases, CompositionCumulant
+from tacit.accounting.pld.step_cumulants import grown
 from tacit.mechanisms.pairs.base import Pair
 
 _PASS = 16 * UNIT
@@ -30,33 +30,16 @@ _MOST_POINTS = 2.0**53  # Further from the origin the number of a lattice point 
 _MANY = 4096  # From so many frequencies on, the sum over lattice points is cheaper.
 
 
-@dataclass(frozen=True)
 class LatticeSum:
     """delta(epsilon) of a sum of lattice losses, to be evaluated near the epsilon that `theta` was chosen for.
 
     With z = theta + i t, delta(epsilon) = e^{K(theta) - theta epsilon} / N sum_j phi(t_j) k(z_j) e^{-i t_j n h}, where
     phi is the transform of the tilted masses, n the first lattice point above epsilon and k(z) = sum over the points
     x from there on of e^{-z (x - epsilon)} (1 - e^{-(x - epsilon)}), a difference of two geometric series. `loss_error`
-    bounds the error of the summed loss, and grows with the number of steps.
+    bounds the error of the summed loss, `moment` holds K and the bound on its error; all grow with the number of steps.
     """
 
-    theta: float
-    pitch: float
-    size: int
-    origin: float
-    moment: tuple[float, float]
-    """K(theta), which grows with the number of steps as the bound on its error does."""
-    index: np.ndarray
-    phi: np.ndarray
-    error: np.ndarray
-    aliases: Aliases
-    infinity_mass: float
-    loss_error: float
-    light: float
-    """What the rounding of tail masses below e^`LOG_LEAST_TAIL` may add to delta or take from it."""
-
-    @classmethod
-    def of(cls, parts: Sequence[tuple[RoundedLoss, int]], theta: float, size: int) -> LatticeSum:
+    def __init__(self, parts: Sequence[tuple[RoundedLoss, int]], theta: float, size: int):
         """The sum of `steps` independent copies of each rounded loss, on a lattice of `size` points.
 
         Args:
@@ -82,18 +65,16 @@ class LatticeSum:
             # No other step makes it larger. What may be larger is kept, and so is NaN, which voids the bounds.
             alive = np.flatnonzero(~(np.real(log_phi) + slack + steps * logarithm + own <= NEGLIGIBLE))
             index, log_phi, slack = index[alive], log_phi[alive] + steps * np.log(value[alive]), (slack + own)[alive]
-        phi, most = np.exp(log_phi), np.exp(np.minimum(np.real(log_phi) + slack, 1.0))
-        error = np.where(slack < 1.0, np.abs(phi) * np.expm1(np.minimum(slack, 1.0)), most + np.abs(phi))
-        moved = [
-            steps * (rounded.loss_error + rounded.mass_error + 2 * UNIT * abs(rounded.origin))
-            for rounded, steps in parts
-        ]
-        return cls(
-            theta, parts[0][0].pitch, size, sum(steps * rounded.origin for rounded, steps in parts),
-            (log_scale, rounding),
-            index, phi, error, Aliases.of(CompositionCumulant(discrete), theta), infinity_mass(parts), sum(moved),
-            sum(steps * rounded.mass_error for rounded, steps in parts) * float(np.exp(LOG_LEAST_TAIL)),
-        )  # fmt: skip
+        self.theta, self.pitch, self.size = theta, parts[0][0].pitch, size
+        self.index, self.phi, self.error = index, np.exp(log_phi), grown(np.real(log_phi), slack)
+        self.moment, self.aliases = (log_scale, rounding), Aliases.of(CompositionCumulant(discrete), theta)
+        self.infinity_mass = infinity_mass(parts)
+        self.origin = sum(steps * rounded.origin for rounded, steps in parts)
+        masses = sum(steps * rounded.mass_error for rounded, steps in parts)
+        places = sum(steps * (rounded.loss_error + 2 * UNIT * abs(rounded.origin)) for rounded, steps in parts)
+        self.loss_error = masses + places
+        # What the rounding of tail masses below e^`LOG_LEAST_TAIL` may add to delta or take from it.
+        self.light = masses * float(np.exp(LOG_LEAST_TAIL))
 
     @cached_property
     def _tilted(self) -> tuple[np.ndarray, float]:

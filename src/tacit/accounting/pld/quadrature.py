@@ -140,13 +140,12 @@ def log1p(z: np.ndarray) -> np.ndarray:
     return value
 
 
+Units = tuple[np.ndarray, np.ndarray | float]
+"""Rounding of nodes in units: relative of their masses, absolute of their losses (Lemma 6.4)."""
+
+
 def weight_units(
-    log_mass: np.ndarray,
-    loss: np.ndarray,
-    theta: float,
-    log_moment: np.ndarray | float,
-    mass: np.ndarray,
-    moved: np.ndarray | float,
+    log_mass: np.ndarray, loss: np.ndarray, theta: float, log_moment: np.ndarray | float, units: Units
 ) -> np.ndarray:
     """Relative units of e^{log_mass + theta loss - log_moment} (Lemma 6.4).
 
@@ -155,9 +154,9 @@ def weight_units(
         loss: loss of each node.
         theta: tilt, > 0.
         log_moment: log of the sum.
-        mass: relative units of the masses.
-        moved: absolute units of the losses.
+        units: what the nodes lose.
     """
+    mass, moved = units
     return mass + theta * moved + 2 * (np.abs(log_mass) + theta * np.abs(loss) + np.abs(log_moment)) + FUNCTION
 
 
@@ -166,9 +165,8 @@ def moment_rounding(
     loss: np.ndarray,
     theta: float,
     log_moment: np.ndarray,
-    units: tuple[np.ndarray, np.ndarray | float],
+    units: Units,
     summed: float,
-    *,
     direct: bool,
 ) -> np.ndarray:
     """Bounds on the rounding errors of log sum e^{log_mass + theta loss} over the nodes, the last axis (Lemma 6.5).
@@ -181,14 +179,15 @@ def moment_rounding(
         loss: loss of each node.
         theta: tilt, > 0.
         log_moment: logs of the sums, without the last axis.
-        units: relative units of the masses and absolute ones of the losses.
+        units: what the nodes lose.
         summed: units of a sum over the nodes.
         direct: whether the exponentials are summed as they are.
     """
     mass, moved = units
     if direct:
-        weights = np.exp(log_mass + theta * loss - log_moment[..., None])
-        return UNIT * (weights * (weight_units(log_mass, loss, theta, log_moment[..., None], *units) + summed)).sum(-1)
+        moment = log_moment[..., None]
+        weights = np.exp(log_mass + theta * loss - moment)
+        return UNIT * (weights * (weight_units(log_mass, loss, theta, moment, units) + summed)).sum(-1)
     up, down = np.expm1(theta * loss), np.expm1(-loss)
     size = (mass + 2 * np.abs(log_mass) + FUNCTION + summed) * np.abs(up + theta * down)
     size = size + theta * np.abs(up - down) * moved + 2 * (FUNCTION + 2) * (np.abs(up) + theta * np.abs(down))

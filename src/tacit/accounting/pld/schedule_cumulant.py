@@ -330,7 +330,7 @@ class ScheduleCumulant(StepCumulant):
         units = self.schedule.units(self._y, self._step, 0.0)
         sums = 2 * pairwise_units(len(self._y)) + 2 * len(self._y) * (len(units[1]) < len(units[0]))
         direct = self._overflows(self.theta)
-        summed = moment_rounding(self._log_mass, self._loss, self.theta, self.moment, units, sums, direct=direct)
+        summed = moment_rounding(self._log_mass, self._loss, self.theta, self.moment, units, sums, direct)
         summed += UNIT * len(self.moment) * np.abs(self.moment)  # The sum over the steps.
         return summed + 2 * self._unsure(self.theta)
 
@@ -422,7 +422,7 @@ class ScheduleCumulant(StepCumulant):
         log_mass, loss = self.schedule.on_line(y, step, height)
         exponent = log_mass + self.theta * loss - self.moment[:, None]
         mass, unsure = self.schedule.units(y, step, height)
-        mass = weight_units(log_mass, loss, self.theta, self.moment[:, None], mass, unsure)
+        mass = weight_units(log_mass, loss, self.theta, self.moment[:, None], (mass, unsure))
         unsure = unsure + 2 * abs(mean)
         light = np.real(exponent) < self.log_tolerance - _SPARE
         dropped = np.where(light, np.exp(np.real(exponent)), 0.0).sum(axis=1) + missed
