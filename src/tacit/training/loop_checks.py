@@ -269,12 +269,7 @@ class LoopChecks:
         if known and not any(kept is each for each in public):
             public.append(kept)
 
-    def check_loss(
-        self,
-        loss: PrivateOutputs,
-        found: Tensor,
-        reduction: str,
-    ) -> None:
+    def check_loss(self, loss: PrivateOutputs, found: Tensor, reduction: str) -> None:
         """Check that the cotangents of a loss are each of their own record; see `loss_doubt`, `Reductions`.
 
         Args:
