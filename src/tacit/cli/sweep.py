@@ -6,11 +6,11 @@
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from tacit import check, sweeps
 from tacit.cli.console import screen, sweep_bar
@@ -46,13 +46,11 @@ def sweep_command(
         json: Print JSON.
     """
     from tacit.cli.budget import charged_name
-    from tacit.runs.run_budget import DATASET
     from tacit.sweeps.grid import check_affordable, read_grid, total_sentences
 
     plan, opened = read_grid(grid), Store(store)
     name = charged_name(budget, no_budget)
-    # By the environment, so that runs of worker processes are charged too.
-    with patch.dict(os.environ, {} if name is None else {DATASET: name}), sweep_bar("runs") as on_progress:
+    with _charged(name), sweep_bar("runs") as on_progress:
         if name is not None:
             before = sweeps.stored(plan.tasks, opened, data_dir=data_dir)
             missing = [task for task, result in zip(plan.tasks, before, strict=True) if result is None]
@@ -62,6 +60,23 @@ def sweep_command(
     show([replace(result, sweep=plan.name) for result in results], unfinished=opened.unfinished, json=json)
     for sentence in total_sentences(results):
         print(sentence, file=sys.stderr if json else sys.stdout)
+
+
+@contextmanager
+def _charged(name: str | None) -> Iterator[None]:
+    """Context in which runs, those of worker processes included, are charged to the data set `name`."""
+    from tacit.runs.run_budget import DATASET
+
+    before = os.environ.get(DATASET)
+    if name is not None:
+        os.environ[DATASET] = name
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(DATASET, None)
+        else:
+            os.environ[DATASET] = before
 
 
 def results_command(
