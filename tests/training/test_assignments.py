@@ -54,3 +54,14 @@ def test_a_setting_of_a_schedule_or_a_declaration_stays_as_it_was(name):
     declared = trained(lambda optimizer, value: setattr(optimizer, name, 1.5), settings="fixed beforehand")
     for private in (kept, scheduled, declared):
         assert "settings" not in [fact.id for fact in private.ledger.facts.assumed]
+
+
+@pytest.mark.parametrize("name", ["param_groups", "state"])
+def test_groups_and_state_of_the_optimizer_cannot_be_assigned(name):
+    """They would stand on the wrapper alone, and a rate set in them would never be used."""
+
+    def assign(optimizer, _):
+        setattr(optimizer, name, [])
+
+    with pytest.raises(AttributeError, match=name):
+        trained(assign)

@@ -300,6 +300,16 @@ class PrivateOptimizer(Optimizer):
             f"{value!r}. Give batch_size, or sample_rate and expected_batch_size, to make_private."
         )
 
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Parameter groups of the original optimizer; assigned ones would reach nobody."""
+        return self.original.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """State of the original optimizer; an assigned one would reach nobody."""
+        return self.original.state
+
     def state_dict(self) -> dict[str, Any]:
         """State of the original optimizer, for a checkpoint."""
         return self.original.state_dict()
