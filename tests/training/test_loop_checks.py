@@ -16,6 +16,7 @@ from torch.optim import SGD
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
+from tacit.accounting import Ledger
 from tacit.accounting.facts import PUBLIC
 from tacit.errors import InvalidInput, MixesRecords, TrainingMisuse, UnsupportedModel
 from tacit.gradients.model_probe import ModelProbe
@@ -910,9 +911,18 @@ def test_where_a_loop_ended_may_follow_sizes_that_neighbours_do_not_share(settin
         drawn += len(a)
         ce(run.model(a), b).backward()
         run.optimizer.step()
-    said = run.ledger.facts["steps"].says
-    assert "60 charged" in said
-    assert ("; where the loop ended is taken as public" in said) is bool(settings)
+    assert "60 charged" in run.ledger.facts["steps"].says
+    public = "Taken as public: where a loop ended before its plan."
+    whole, resumable = (Ledger.from_spec(each.spec()) for each in (run.ledger.copy(), run.ledger.resumable()))
+    for ledger in (run.ledger, Ledger.from_spec(run.ledger.spec()), whole):
+        assert (public in ledger.assumptions) is bool(settings)
+    assert public not in resumable.assumptions
+    for a, b in run.loader:
+        ce(run.model(a), b).backward()
+        run.optimizer.step()
+    assert run.ledger.assumptions.count(public) == bool(settings)
+    run.declare("steps", "the time was up")
+    assert public not in run.ledger.assumptions
 
 
 def test_a_schedule_of_torch_is_none_of_the_inputs_that_are_named():

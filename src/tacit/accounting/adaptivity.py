@@ -36,6 +36,8 @@ FOLLOWING = (LATER, CHANGED_NOISE, RESUMED)
 """What is missing of `settings` where only slots or a filter cover choices after outputs."""
 NOT_TAKEN = "planned, not taken: the run could end by what it had released"
 """Note of planned steps that count although they did not run, because the rule that ends a run belongs to it."""
+EARLY = "where a loop ended before its plan"
+"""An input of a run, for `Ledger.take_as_public`."""
 PAST_PLAN = (
     "the run has taken more steps than it planned, as if what it released had decided that: plan them all by steps or "
     'epochs, reserve Slots or a Filter, or declare it: ledger.facts.declare("steps", "a limit fixed beforehand")'
@@ -126,6 +128,11 @@ class OpenRun(Protocol):
     def pay_ahead(self) -> None:
         """Take into account that they are in the ledger now."""
 
+    @property
+    def public_end(self) -> str:
+        """An input of the run that its end makes, for card and statement; empty where there is none."""
+        ...
+
     def warn_of_rest(self) -> None:
         """Warn once where steps count that have not run, and no loop over batches is going on."""
 
@@ -133,7 +140,7 @@ class OpenRun(Protocol):
 class Choices(ABC):
     """What a ledger knows of choices after outputs: covers that pay for them, plans, and what neither covers."""
 
-    assumptions: list[str]
+    _assumed: list[str]
     facts: Facts
     _lock: AbstractContextManager[Any]
 
@@ -223,11 +230,11 @@ class Choices(ABC):
     @property
     def is_covered(self) -> bool:
         """Whether choices after outputs are paid for: by reserved slots, a filter, or a scope declared fixed."""
-        return bool(self._covers) or FIXED in self.assumptions
+        return bool(self._covers) or FIXED in self._assumed
 
     def chosen_after_outputs(self, why: str) -> None:
         """Record that the cost of a run followed earlier outputs: claimed, unless the scope was declared fixed."""
-        if FIXED not in self.assumptions:
+        if FIXED not in self._assumed:
             self.mark_unsafe(f"adaptive: {why}", Standing.CLAIMED)
 
     def may_follow_outputs(self, why: str) -> None:

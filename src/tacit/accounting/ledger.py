@@ -76,7 +76,7 @@ class Ledger(Choices):
     ):
         self._enforced = Relation.parse(relation)
         self.unit = check.text("unit", unit)
-        self.assumptions: list[str] = []
+        self._assumed: list[str] = []
         self.unsafe: list[str] = []
         self.facts = Facts()
         self.origin = Origin.OWN
@@ -114,7 +114,7 @@ class Ledger(Choices):
     @property
     def relation(self) -> Relation:
         """The relation that everything here holds for: zero_out in place of add_remove where `PLACES` is assumed."""
-        zeroed = self._enforced is Relation.ADD_REMOVE and PLACES in self.assumptions
+        zeroed = self._enforced is Relation.ADD_REMOVE and PLACES in self._assumed
         return Relation.ZERO_OUT if zeroed else self._enforced
 
     @property
@@ -228,12 +228,18 @@ class Ledger(Choices):
     def assume(self, sentence: str) -> None:
         """Add an assumption of the guarantee that the code cannot check."""
         with self._lock:
-            if check.text("sentence", sentence) not in self.assumptions:
-                self.assumptions.append(sentence)
+            if check.text("sentence", sentence) not in self._assumed:
+                self._assumed.append(sentence)
 
     def take_as_public(self, what: str) -> None:
         """Name an input of the run that nothing here checks, for card and statement."""
         self.assume(f"{PUBLIC}{what}.")
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What the code cannot check: what was assumed, and the ends of loops that have left out planned steps."""
+        ends = dict.fromkeys(f"{PUBLIC}{run.public_end}." for run in self._open if run.public_end)
+        return [*self._assumed, *(each for each in ends if each not in self._assumed)]
 
     def mark_unsafe(self, switch: str, standing: Standing = Standing.PROVEN) -> None:
         """Record an `unsafe_` switch, and the best standing that remains possible."""
@@ -256,6 +262,7 @@ class Ledger(Choices):
         """An independent ledger that says the same; what either records later does not reach the other."""
         copied = self.resumable()
         copied._entries += self.not_taken
+        copied._assumed = self.assumptions
         return copied
 
     def resumable(self) -> Ledger:
@@ -284,6 +291,8 @@ class Ledger(Choices):
             for entry in (*other.entries, *other.not_taken):
                 self.add(entry.mechanism, entry.steps, entry.note or note)
             self.absorb_marks(other)
+            for sentence in other.assumptions:
+                self.assume(sentence)
             if later:
                 self.may_follow_outputs(LATER)
 
@@ -317,7 +326,7 @@ class Ledger(Choices):
     def _take_marks(self, other: Ledger) -> None:
         if other.relation is Relation.ZERO_OUT:
             self.leave_places()
-        for sentence in other.assumptions:
+        for sentence in other._assumed:
             self.assume(sentence)
         for switch in other.unsafe:
             self.mark_unsafe(switch)
@@ -373,14 +382,14 @@ class Ledger(Choices):
             raise check.fail("SPEC", 'a table with "relation" and "mechanisms"', spec)
         check.keys("SPEC", spec, _KEYS)
         ledger = cls(relation=spec.get("relation", Relation.ADD_REMOVE), unit=spec.get("unit", "record"))
-        ledger.assumptions = check.texts("assumptions", spec.get("assumptions", []))
+        ledger._assumed = check.texts("assumptions", spec.get("assumptions", []))
         ledger.unsafe = check.texts("unsafe", spec.get("unsafe", []))
         ledger._marked = Standing(check.choice("standing", spec.get("standing", "proven"), _STANDINGS))
         ledger.facts = Facts.from_spec(spec.get("facts", []))
         if "signature" in spec:
             unsigned = {key: value for key, value in spec.items() if key != "signature"}
             ledger.origin = origin_of(_KIND, unsigned, spec["signature"])
-        if ledger._marked is Standing.CONDITIONAL and (ledger.facts.assumed or UNSTATED in ledger.assumptions):
+        if ledger._marked is Standing.CONDITIONAL and (ledger.facts.assumed or UNSTATED in ledger._assumed):
             ledger._marked = Standing.PROVEN  # Facts and assumptions say so themselves.
         rows = mechanism_rows(spec)
         for row in rows:
@@ -411,7 +420,7 @@ class Ledger(Choices):
     @property
     def _told(self) -> Standing:
         """The standing that the JSON form states."""
-        earlier = Standing.CONDITIONAL if UNSTATED in self.assumptions else Standing.PROVEN
+        earlier = Standing.CONDITIONAL if UNSTATED in self._assumed else Standing.PROVEN
         return Standing.weakest(self._marked, self.facts.standing, earlier)
 
     def _head(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tacit import accounting, check
 from tacit.accounting import DECLARED_SIZE, PUBLIC_SIZE, Accountant, Fact, How, Ledger, common_facts, exact_steps
-from tacit.accounting.adaptivity import CHANGED_NOISE, NOT_TAKEN, PAST_PLAN, RESUMED
+from tacit.accounting.adaptivity import CHANGED_NOISE, EARLY, NOT_TAKEN, PAST_PLAN, RESUMED
 from tacit.budget.shared_ledger import SharedLedger
 from tacit.errors import BudgetExceeded, PrivacyWarning, TrainingMisuse
 from tacit.gradients import FlatGradient, UnitIds
@@ -317,10 +317,16 @@ class PrivateRun:
         rest = self._rest + self._ahead + self._owing + sum(steps for _, steps in self.not_taken())
         if not rest or not self.taken:
             return ""
-        words = f"{taken} of {max(self.plan.steps, taken + rest)} planned steps taken, {taken + rest} charged"
-        # Sizes of batches, which a loop may count, differ between neighbours of this relation alone.
-        sized = self.ledger.relation is Relation.ADD_REMOVE and self.open_ended
-        return f"{words}; where the loop ended is taken as public" if sized else words
+        return f"{taken} of {max(self.plan.steps, taken + rest)} planned steps taken, {taken + rest} charged"
+
+    @property
+    def public_end(self) -> str:
+        """The input that a loop makes which leaves out planned steps; "" where what was released pays for any end.
+
+        Sizes of batches, which a loop may count, differ between neighbours of add_remove alone.
+        """
+        counted = self.open_ended and self.ledger.relation is Relation.ADD_REMOVE
+        return EARLY if counted and self._rest_in_words() else ""
 
     def warn_of_rest(self) -> None:
         """Warn once where a loop has ended before the plan."""
