@@ -3,8 +3,6 @@
 Training runs of the papers: a preset with a few settings changed, seeded so that a result can be had again.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import tomllib

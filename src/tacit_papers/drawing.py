@@ -1,7 +1,5 @@
 """Line drawings of the papers' figures as files that stand alone."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

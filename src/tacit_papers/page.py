@@ -6,8 +6,6 @@ of the paper. `Verdict.ours` and the reading (`Paper.reading`) are Jinja templat
 its number is missing; `passed("table-1")` says how many compared rows of an item are within tolerance, as "3 of 4".
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial

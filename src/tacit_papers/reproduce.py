@@ -3,8 +3,6 @@
 `check_results`: stored runs of the papers computed again, a random share of them, and compared.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -9,8 +9,6 @@ dictionaries: each of them takes a line of its own, in columns `field[].key`, an
 columns continues the record above.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

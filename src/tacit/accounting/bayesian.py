@@ -1,7 +1,5 @@
 """The Bayesian accountant of Triastcyn & Faltings (2019; ICML 2020): an estimate, never a DP guarantee."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Claims of others: a stated epsilon recomputed from its mechanisms, and what is wrong with it in words."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -10,8 +10,6 @@ Concentrated differential privacy: zCDP (Bun & Steinke 2016) and mean-concentrat
 The heuristic for deep networks of which only the last iterate is released: as if losses were linear.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Callable

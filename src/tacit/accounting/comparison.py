@@ -1,7 +1,5 @@
 """`compare`: what samplers and correlated noises cost for the same epochs and batch size, and the error of each."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

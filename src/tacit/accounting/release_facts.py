@@ -1,7 +1,5 @@
 """Facts that hold for every release of this library by construction or declaration, whatever is released."""
 
-from __future__ import annotations
-
 from tacit.accounting.facts import FLOATING, Fact, How
 
 _NU = (

@@ -3,8 +3,6 @@
 Keyed hashes of records, by which the same records are recognised under another name, in a subset or in a fold.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

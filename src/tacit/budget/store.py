@@ -1,7 +1,5 @@
 """`Store`: the signed, append-only rows of a registry in SQLite or PostgreSQL."""
 
-from __future__ import annotations
-
 import hmac
 import json
 import os

@@ -3,8 +3,6 @@
 What a registry tells others: releases and totals as JSON and CSV.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 Steps of a scikit-learn pipeline that read private data without paying, found when a private estimator is fitted.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import warnings

@@ -1,7 +1,5 @@
 """Private linear estimators with scikit-learn's interface: logistic regression, support vectors, ridge."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

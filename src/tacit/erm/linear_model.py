@@ -1,7 +1,5 @@
 """`PrivateModel`: what private models share; `LinearModel`: those with coefficients; `ConvexModel`: those of a loss."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from abc import ABC, abstractmethod

@@ -5,8 +5,6 @@ inside that bound) one record's gradient x (dl/ds)^T has norm at most `lipschitz
 [0, smoothness].
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

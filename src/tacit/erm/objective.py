@@ -11,8 +11,6 @@ Published ones, such as output perturbation and input perturbation, are instance
 `tacit_papers.input_perturbation`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -5,8 +5,6 @@ Hooks on modules miss tied weights, functional calls and raw parameters; operati
 parameter gradient, then gives all that per-sample gradients are made of.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

@@ -4,8 +4,6 @@
 are handed out in between; one forward pass serves both, and dropout draws only once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

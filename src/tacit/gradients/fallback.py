@@ -4,8 +4,6 @@ The fallback is slow and right for every use of every parameter. A single module
 every record; the copies are gradient roots, and the rest of the model keeps the cheap rules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ Parameters and buffers are compared by value and bit by bit, because writes thro
 version. Attributes are followed through lists, dictionaries and plain objects, three levels deep.
 """
 
-from __future__ import annotations
-
 import copy
 import copyreg
 import random

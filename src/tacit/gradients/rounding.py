@@ -20,8 +20,6 @@ of the sum of the terms' lengths, which bounds what cancels. Those of double pre
 added is then a function of the unit alone, rounding included, and its norm covers what that rounding may hide.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ sum; what rounding explains of the model itself, in half precision or on a badly
 of such passes in both precisions, and is left out up to a tenth of the longest sum that there can be.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 

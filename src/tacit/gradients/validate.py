@@ -1,7 +1,5 @@
 """Validation of models for private training, and the repair of those that fail it."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass

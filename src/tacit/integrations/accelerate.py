@@ -1,7 +1,5 @@
 """Private training in loops of Hugging Face accelerate (extra `accelerate`)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import nn

@@ -3,8 +3,6 @@
 An event is known by its exact type: one of another library, or of a class derived from a known one, is refused.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Iterator

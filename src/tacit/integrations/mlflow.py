@@ -1,7 +1,5 @@
 """Results of sweeps as MLflow runs (extra `mlflow`)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Opacus with the accountant of `tacit`: `opacus.PrivacyEngine(accountant=register())`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from opacus.accountants import IAccountant

@@ -1,7 +1,5 @@
 """Pyro models for private variational inference: `PyroModel(model, features=3).log_joint()`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What the logs of another trainer show of a private run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, cast
 

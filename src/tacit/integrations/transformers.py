@@ -1,7 +1,5 @@
 """The Trainer of Hugging Face transformers made private (extra `transformers`)."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,6 @@ Balanced iteration sampling: every record in exactly k of the T steps of a run, 
 Balls and bins: every record in the same one of a run's steps in every epoch, chosen uniformly and independently.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

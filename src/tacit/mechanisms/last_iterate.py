@@ -3,8 +3,6 @@
 Objective perturbation of a linear model by Gaussian noise, with the exact law of its privacy loss as a bound.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

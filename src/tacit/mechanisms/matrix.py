@@ -1,7 +1,5 @@
 """Matrix mechanisms: Gaussian noise correlated over the steps of a run, and what samples its batches."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 

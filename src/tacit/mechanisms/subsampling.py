@@ -1,7 +1,5 @@
 """Batches other than Poisson samples: of a fixed size, shuffled, and Poisson samples of bounded size."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 

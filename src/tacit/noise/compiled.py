@@ -5,8 +5,6 @@ self-test bit for bit. Every operation is one of IEEE 754 in single precision, s
 is released does not depend on it: see `tacit.noise.rounded_gaussian`.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib

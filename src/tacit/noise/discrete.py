@@ -11,8 +11,6 @@ Floating-point noise is not exactly the analysed distribution (Mironov 2012): th
 value can leak. Training and most releases take exact noise instead (`rounded_gaussian`, `discrete`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

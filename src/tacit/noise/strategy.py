@@ -4,8 +4,6 @@ Errors are those of all prefix sums at noise 1 per unit of sensitivity: sqrt(mea
 A the lower triangular matrix of ones.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tacit import check

@@ -7,8 +7,6 @@ The criterion of ghost mode: any `nn` loss with a mean that is taken example by 
 Adaptive clipping (Andrew et al. 2021) with the arguments of Opacus.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import warnings

@@ -7,8 +7,6 @@ States are those of torch's layers, as the states of Opacus's are.
 `BatchMemoryManager`: logical batches as physical batches that fit into memory.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext

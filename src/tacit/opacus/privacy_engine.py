@@ -1,7 +1,5 @@
 """`PrivacyEngine`: private training with the calls of Opacus 1.6."""
 
-from __future__ import annotations
-
 import warnings
 from contextlib import nullcontext
 from dataclasses import fields, replace

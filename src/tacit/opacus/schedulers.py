@@ -6,8 +6,6 @@ look at the epoch only, never at the data.
 Checkpoints of `PrivacyEngine` in safetensors: reading the file runs no code.
 """
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Results of an audit: `audit.html` and `audit.json`, and tables for the terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ Matplotlib figures as inline SVG: colours follow the page's CSS variables, lette
 The calibration curve of two classes: share of the second class against its predicted chance, with its band.
 """
 
-from __future__ import annotations
-
 import html
 import io
 import re

@@ -1,7 +1,5 @@
 """Private samplers: they alone issue the batches that are trained on, at the sampling rate of the accountant."""
 
-from __future__ import annotations
-
 from tacit import check
 from tacit.sampling.allocation import BalancedIterationSampling, RandomAllocationSampling
 from tacit.sampling.base import Batch, Sampler, Sampling

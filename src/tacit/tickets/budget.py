@@ -1,7 +1,5 @@
 """`TicketPlan`, the settings of a ticket's private phases, and `spend`, the division of a target among them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache

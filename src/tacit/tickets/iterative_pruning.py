@@ -3,8 +3,6 @@
 Tickets of public origin for a private task: data-free ones, and ones transferred from public data.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`PrivateTicket`: a private search, choice and training of a ticket, recorded in one ledger."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

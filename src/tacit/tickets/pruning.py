@@ -5,8 +5,6 @@
 `PartSampling`: Poisson sampling from one part of the records, whose size and records are secret.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Trade-off functions from tangents: the lines that points of a privacy profile bound errors and powers of tests by.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import erf, erfcx, log_ndtr, ndtr, ndtri
 

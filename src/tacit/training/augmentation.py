@@ -1,7 +1,5 @@
 """`mean_of_copies`: the loss of a record is the mean over augmented copies of it, made inside of the model's call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

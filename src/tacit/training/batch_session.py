@@ -3,8 +3,6 @@
 What `torch.rand`, `torch.full` and their like make in a loop stands on the trace of the batch in hand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace

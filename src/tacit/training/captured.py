@@ -1,7 +1,5 @@
 """What a function of the user's reads besides its arguments: closure cells, defaults, globals and attributes."""
 
-from __future__ import annotations
-
 import dis
 import functools
 import io

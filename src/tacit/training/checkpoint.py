@@ -3,8 +3,6 @@
 A file is written whole or not at all.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

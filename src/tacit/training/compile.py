@@ -8,8 +8,6 @@ A process that is killed while it compiles leaves a truncated object in torch's 
 same graph loads it and fails. So the library has a folder of its own, which is left when it is damaged.
 """
 
-from __future__ import annotations
-
 import operator
 import os
 import tempfile

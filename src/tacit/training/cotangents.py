@@ -1,7 +1,5 @@
 """`cotangents`: the gradient of each example's loss by its outputs, and whether a loss is their mean or sum."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial

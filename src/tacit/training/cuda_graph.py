@@ -4,8 +4,6 @@ A step of a small model on a GPU waits for Python to launch one kernel after ano
 launches of one size of batch with their addresses, so that a step launches once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `fit` accepts as data and model, checked before the first step; where the data lie, and in which precision."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field

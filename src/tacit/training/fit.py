@@ -1,7 +1,5 @@
 """`fit`: a whole private training run on data in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The facts of a run of `fit`: what holds because the loop is its own, and what it checks as the run goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -6,8 +6,6 @@ item is made of a whole column, of an entry of another item, or of data that sta
 happens, whatever the values are.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable, Iterable

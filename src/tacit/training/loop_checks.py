@@ -5,8 +5,6 @@ hold every check passes whatever the records are, so that its outcome says nothi
 value, a row number or a batch size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """`make_private`: an existing PyTorch loop made private by one call."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager

@@ -4,8 +4,6 @@ How many records were drawn is private. Nothing in a number shows that `len(x)` 
 sizes does: settings of an optimizer, and numbers of a program that may change at every pass, are held against them.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator

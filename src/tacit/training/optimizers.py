@@ -3,8 +3,6 @@
 Released gradients and the optimizer's own state make the next weights, and nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

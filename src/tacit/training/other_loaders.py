@@ -1,7 +1,5 @@
 """Other loaders over the records of a private run: those of other runs, and those that measure between its steps."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Hashable, Iterator

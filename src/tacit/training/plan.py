@@ -3,8 +3,6 @@
 `resolve_plan` makes the one that the options of a public call ask for.
 """
 
-from __future__ import annotations
-
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable

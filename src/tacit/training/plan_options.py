@@ -1,7 +1,5 @@
 """`PlanOptions`: the options that every door to private training takes, and schedules of the noise multiplier."""
 
-from __future__ import annotations
-
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """`PrivateRun`: the running plan, which couples sampler, noise and ledger."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import fields, replace
 from typing import Any

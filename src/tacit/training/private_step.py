@@ -3,8 +3,6 @@
 In mixed precision the model computes in bfloat16; norms, clipped sums, noise and weights stay in float32.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

@@ -13,8 +13,6 @@ hosts and links between them are trusted with sums before noise; the ledger stat
 own. Streams are independent, and each coordinate is on one rank: so the noise of all ranks is Z, once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """`recommend`: batch size, steps, learning rate and clip norm of a private training, by a rule of public numbers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ the order changes from pass to pass. Positions that no record has are in no batc
 several steps, because coins do not depend on what was released.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """`NoisyMean`: from a clipped sum to the noisy mean that is released; `Correlation`: the correlated noise of a run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

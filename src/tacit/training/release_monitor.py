@@ -6,8 +6,6 @@ the clipped sum against separate backward passes in double precision, and the la
 A correct run raises an alarm with a probability below one in a million; no message holds a private value.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 import random

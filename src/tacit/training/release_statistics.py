@@ -4,8 +4,6 @@ Noise must be independent N(0, 1) noise of the stated size, batches those of the
 generator that a program can seed. A failed measurement is raised, or collected while an audit repeats the run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

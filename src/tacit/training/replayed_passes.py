@@ -13,8 +13,6 @@ reaches no iterator, generator or clock, and while what it reads stays bound to 
 on random records of the public shape, so the choice follows no private value.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -6,8 +6,6 @@ ahead of the run: it reserves a block of steps before the first of them is taken
 checkpoint, takes over what the file of the run holds, so that no step that ran is left out.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ gathers all parameters for the forward and backward passes of a step, and frees 
 its shards of the parameters and the optimizer's state for them.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """One operation on the trace of a batch: what ran, on what, in which modes, so that it can run again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`PrivateModel` and `PrivateOptimizer`: an ordinary training loop over them is a private run."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Likelihoods: the log likelihood of one record given the parameters, and predictions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 `DPBayesianLogisticRegression` and `DPBayesianLinearRegression`: posteriors with scikit-learn's interface.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

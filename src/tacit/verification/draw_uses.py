@@ -4,8 +4,6 @@ Draws of a batch differ from record to record, and record i has its own. That ho
 draw of another too, as in w[1:] - w[:-1], or a number that all of them make, as in w - w[0].
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 

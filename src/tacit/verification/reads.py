@@ -3,8 +3,6 @@
 Where Python reads a number, which reads of libraries are answered, and what is a number of the source.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

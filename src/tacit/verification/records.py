@@ -1,7 +1,5 @@
 """One record many times: what the structure of a data set shows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """`check_recordwise`: whether a program treats the records of a batch apart, by the types of its operations."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

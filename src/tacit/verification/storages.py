@@ -1,7 +1,5 @@
 """What every storage that a program touches holds: one map from bytes to records, or none."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 

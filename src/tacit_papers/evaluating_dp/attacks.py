@@ -3,8 +3,6 @@
 Why two attacks find less here than in the paper: how long attack networks train, which attribute is guessed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from random import Random

@@ -4,8 +4,6 @@ One record can move the clipped mean by 2 C, not by C / B: the noise lies on the
 sigma is half of what the calibration needs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import mean

@@ -1,7 +1,5 @@
 """Figures 1 to 13: accuracy loss and leakage of each calibration, against epsilon asked, exact epsilon and sigma."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import mean

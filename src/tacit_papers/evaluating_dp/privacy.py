@@ -5,8 +5,6 @@ What is trained and attacked: data, splits, models, and the five runs of a setti
 Table 1: what k steps of epsilon cost by advanced composition, CDP, zCDP and RDP, and by the exact composition.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import warnings

@@ -3,8 +3,6 @@
 Figure 2: epsilon by epochs, delta by epsilon and the reverse, and the noise that is enough.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any

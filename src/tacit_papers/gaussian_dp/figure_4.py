@@ -3,8 +3,6 @@
 Which settings drew it: whole curves at those of the caption and of two rows of Table 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

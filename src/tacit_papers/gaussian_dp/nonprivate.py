@@ -8,8 +8,6 @@ norm of the gradient when a word, or the padding, stands in several places: rows
 the norm of their sum is larger. Clipping by the smaller norm leaves gradients longer than the noise assumes.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """The privacy columns: what each setting costs by the CLT, the moments accountant and exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The baselines that Tables 2 and 3 quote, by scikit-learn and torch; none of them is private.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from functools import partial

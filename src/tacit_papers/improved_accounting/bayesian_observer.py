@@ -1,7 +1,5 @@
 """`BayesianObserver`: the Bayesian accountant as a callback, on gradient differences of pairs of held-out records."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where the paper's numbers fall below the truth: q^2 times a divergence, averages over pairs, concealed state."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

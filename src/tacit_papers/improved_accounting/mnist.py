@@ -3,8 +3,6 @@
 Figures 1 to 3: what the accountants say of that run, by epoch and by the order of the moment.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile

@@ -3,8 +3,6 @@
 DP-SGLD: stochastic gradient Langevin dynamics with enough noise to be private (Wang, Fienberg & Smola 2015).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

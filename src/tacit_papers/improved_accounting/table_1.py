@@ -5,8 +5,6 @@ How long the moments accountant takes beside the generic one, for the same run: 
 How close records must lie for the published Bayesian epsilons of the table.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

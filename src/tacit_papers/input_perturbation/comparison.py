@@ -1,7 +1,5 @@
 """Figures 2 and 4: accuracy and optimality gap of logistic regression, proven methods beside the claimed ones."""
 
-from __future__ import annotations
-
 import os
 import time
 import warnings

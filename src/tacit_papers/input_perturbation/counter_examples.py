@@ -9,8 +9,6 @@ label of a record of norm 1 moves their mean by 1 / n, where n noises of deviati
 sigma / (2 sqrt(n)): mu = 2 / (sqrt(n) sigma) to first order, whatever was claimed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace

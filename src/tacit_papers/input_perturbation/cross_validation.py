@@ -3,8 +3,6 @@
 Figure 2 at epsilon 10, where noise is small: what more steps give to the methods that take a number of them.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ Zheng, Mou & Wang (IJCAI 2017) for noise on the last iterate of descent; Bassily
 Wang, Ye & Xu (NeurIPS 2017) for DP-SVRG.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import ClassVar

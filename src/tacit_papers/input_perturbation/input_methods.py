@@ -5,8 +5,6 @@
 trusts a shuffler.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import ClassVar

@@ -4,8 +4,6 @@
 Song, Thakkar, Thakurta & Wang, S&P 2019), `ChaudhuriObjective` (Chaudhuri, Monteleoni & Sarwate, JMLR 2011).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

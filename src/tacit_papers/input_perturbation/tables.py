@@ -3,8 +3,6 @@
 The paper's theory table as numbers: what each method's noise and excess risk are at the data sets' n, p, epsilon.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence

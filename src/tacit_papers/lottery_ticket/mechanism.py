@@ -7,8 +7,6 @@ occurs. With the record it occurs in nearly every run. Both the mask and the ini
 The published choice among tickets is close to a draw at random.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -3,8 +3,6 @@
 What is trained: tickets of every mode, and dense networks from the paper's settings to tuned ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

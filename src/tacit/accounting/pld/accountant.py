@@ -5,8 +5,6 @@ Saddle-point sketches of a profile: a few per cent from the exact one at a hundr
 Rough answers of an accountant, from which a search may begin.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

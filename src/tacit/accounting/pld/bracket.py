@@ -9,8 +9,6 @@ bound. The maximum lies between two points that are lower than two points betwee
 Source: Dong, Roth & Su 2022, Proposition 2.13, for the maximum; secants of a concave function for its bound.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

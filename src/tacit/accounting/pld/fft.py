@@ -8,8 +8,6 @@ Less noise and a higher rate dominate (`SampledGaussian`), so steps at the small
 group leak at least as much as its own, and steps at the largest sigma and the smallest rate at most as much.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast

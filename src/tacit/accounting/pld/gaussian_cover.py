@@ -10,8 +10,6 @@ lengths of intervals that suffice, so that some hundred intervals cover everythi
 Source: Dong, Roth & Su 2022, Corollary 2.13 (a mechanism is mu-GDP exactly if delta <= delta_mu everywhere).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

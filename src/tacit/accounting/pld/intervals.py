@@ -1,7 +1,5 @@
 """Intervals of proven bounds: rounding allowance, intersection, inversion, and the error where two are disjoint."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cache

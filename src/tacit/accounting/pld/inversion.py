@@ -11,8 +11,6 @@ that D(v) - D(0) = E int_0^v b_w(epsilon - L) dw <= 2 v e^{v / 8} D'(v). Here D'
 (1 / 4 pi) int e^{K(z) - z epsilon} dt, as its own z (z + 1) cancels.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

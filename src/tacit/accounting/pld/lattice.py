@@ -1,7 +1,5 @@
 """Rounding of one step's privacy loss to a lattice: up to a pair that dominates it, down to one that it dominates."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

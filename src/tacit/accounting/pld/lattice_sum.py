@@ -1,7 +1,5 @@
 """`LatticeSum`: the certified delta of a sum of lattice losses, by FFT of the tilted masses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Any

@@ -8,8 +8,6 @@ Sums of exponentials over nodes, and worst-case bounds on their rounding.
 How fast a characteristic function falls: a bound on its modulus at low frequencies.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

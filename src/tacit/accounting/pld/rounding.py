@@ -3,8 +3,6 @@
 Every other module counts its operations in these units (THEORY.md, Section 2).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 UNIT = 2.0**-53

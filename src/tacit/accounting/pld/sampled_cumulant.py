@@ -1,7 +1,5 @@
 """The cumulant of a Poisson-subsampled Gaussian step without its largest noise, by Gauss-Legendre rules (6.2b)."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import log_ndtr
 

@@ -18,8 +18,6 @@ Below: an analyst whose scores put first the outcomes H that the other world pre
 does, finds M best with probability phi(1 - P(H)) - phi(1 - P(H) - P(M)), and likewise under Q.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property

@@ -3,8 +3,6 @@
 Steps of so little noise that nothing is lost by telling which of them sampled the record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 

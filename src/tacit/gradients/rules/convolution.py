@@ -1,7 +1,5 @@
 """Convolutions, and normalisations within one record: y = scale * n(x) + shift, where n has no parameters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

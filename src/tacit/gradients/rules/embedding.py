@@ -1,7 +1,5 @@
 """Embedding tables: a per-sample gradient touches only the rows that the record looked up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 Such a parameter is repeated for every record; the gradient of its copies is the per-sample gradient.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

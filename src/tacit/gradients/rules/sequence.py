@@ -6,8 +6,6 @@ gates, which gives every weight. With h the hidden states before each step,
     W_ih: sum_t d_t x_t^T     W_hh: sum_t d_t h_{t-1}^T     both biases: sum_t d_t
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 The pair of every mechanism of bounded range, such as the exponential mechanism.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 from functools import cached_property

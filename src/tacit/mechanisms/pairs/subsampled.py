@@ -1,7 +1,5 @@
 """Poisson subsampling of any pair."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter

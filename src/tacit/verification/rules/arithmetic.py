@@ -1,7 +1,5 @@
 """Operations that compute every entry of their result from the entries at the same place, and products of matrices."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

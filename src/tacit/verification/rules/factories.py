@@ -1,7 +1,5 @@
 """Operations that make tensors of sizes alone, and random draws."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Indexing: public tables at the records' indices, and a record's own entries; joining and repeating tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 
 import torch

@@ -1,7 +1,5 @@
 """Layers and their gradients: convolution, pooling, norms, embedding, losses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reductions along axes, and operations that keep the shape and compute along axes."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from tacit.verification.calls import Call, axes_of, rule

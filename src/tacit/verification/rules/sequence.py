@@ -1,7 +1,5 @@
 """Attention and recurrent layers with their gradients, by the kernels of all devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
