@@ -18,7 +18,10 @@ PAPERS = ROOT / "src" / "tacit_papers"
 VERDICTS = (
     "reproduced", "reproduced under another reading", "differs, because", "refuted, if", "not comparable", "ours",
 )  # fmt: skip
-THEORY = [ROOT / "src" / "tacit" / room / "THEORY.md" for room in ("accounting/pld", "judge")]
+THEORY = [
+    *(ROOT / "src/tacit/accounting/pld" / f"{name}.md" for name in ("THEORY", "PROOFS", "CONSTANTS")),
+    ROOT / "src/tacit/judge/THEORY.md",
+]
 RESULTS = ROOT / "benchmarks" / "results"
 # Pages of reference and of papers name every word; a page that explains it is the better first answer of a search.
 DETAILS = ("reference/", "papers/")

@@ -1,6 +1,5 @@
-"""The lemmas of THEORY.md on numbers, and its table: every constant of the room is listed."""
+"""The lemmas of THEORY.md on numbers, its proofs, and the table of constants: every one of the room is listed."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -24,67 +23,23 @@ from tacit.accounting.pld.simple_bounds import Single
 from tacit.mechanisms.pairs.discrete import AtomPair
 from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussian, SampledGaussianPair
 from tacit.mechanisms.pairs.laplace import LaplacePair
+from tests.accounting.pld.constants import ROOM, TABLE, bounding, constants, listed, numbers_listed, written
 
-ROOM = Path(rounding.__file__).parent
-THEORY = (ROOM / "THEORY.md").read_text(encoding="utf-8")
-SMALL = {-1, 0, 1, 2, 3, 4, 8, 0.25, 0.5}
-
-
-def listed() -> set[str]:
-    """The constants that the table names."""
-    return set(re.findall(r"^\| `(\w+\.\w+)` \|", THEORY, flags=re.MULTILINE))
-
-
-def numbers_listed(module: str) -> set[float]:
-    """The numbers inside of functions that the second table names for a module."""
-    (row,) = re.findall(rf"^\| `{module}` \| (.*?) \|", THEORY, flags=re.MULTILINE) or ("",)
-    return {float(value) for value in re.findall(r"`([^`]+)`", row)}
-
-
-def constants(path: Path) -> tuple[set[str], set[float]]:
-    """Upper-case names that a module assigns at its top, and the numbers everywhere else in it."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    top = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
-    targets = [target for node in top for target in (node.targets if isinstance(node, ast.Assign) else [node.target])]
-    names = {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
-    skipped = {id(each) for node in top for each in ast.walk(node)}
-    numbers = {
-        float(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and type(node.value) in (int, float) and id(node) not in skipped
-    }
-    return {f"{path.stem}.{name}" for name in names if name.lstrip("_").isupper()}, numbers - SMALL
-
-
-def values(path: Path) -> dict[str, str]:
-    """The constants of a module as it writes them."""
-    found = {}
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
-            continue
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                each = zip(target.elts, node.value.elts, strict=True)
-            else:
-                each = [(target, node.value)]
-            found |= {f"{path.stem}.{ast.unparse(name)}": ast.unparse(value) for name, value in each}
-    return found
+THEORY, PROOFS = ((ROOM / name).read_text(encoding="utf-8") for name in ("THEORY.md", "PROOFS.md"))
+_STATED = r"\*\*(?:Theorem|Lemma|Axiom) (\d+\.\d+[a-z]?)"
 
 
 def test_the_table_has_the_values_of_the_code():
-    code = {name: value for path in ROOM.glob("*.py") for name, value in values(path).items()}
-    rows = re.findall(r"^\| `(\w+\.\w+)` \| `(.*?)` \|", THEORY, flags=re.MULTILINE)
-    assert {name for name, _ in rows} == listed()
-    for name, value in rows:
-        short = value.removesuffix("...")
-        assert code[name] == value or (short != value and code[name].startswith(short)), name
+    assert written() == TABLE.read_text(encoding="utf-8"), "run python -m tests.accounting.pld.constants"
+    assert bounding()
+    assert "gone" not in bounding().values()
 
 
 @pytest.mark.parametrize("path", sorted(ROOM.glob("*.py")), ids=lambda path: path.stem)
 def test_every_constant_is_in_the_table(path):
     names, numbers = constants(path)
-    assert not names - listed(), "say in THEORY.md, Section 13, which lemma these belong to"
-    assert not numbers - numbers_listed(path.stem), "name these, or say in THEORY.md what they are"
+    assert not names - listed(), "say in CONSTANTS.md which statement these belong to, or that they steer speed alone"
+    assert not numbers - numbers_listed(path.stem), "name these, or say in CONSTANTS.md what they are"
 
 
 def test_the_table_lists_nothing_that_is_gone():
@@ -97,16 +52,25 @@ def test_the_table_lists_nothing_that_is_gone():
 def test_every_test_that_the_table_names_exists():
     text = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
     files = {path.stem for path in Path(__file__).parent.glob("*.py")}
-    rows = [line for line in THEORY.splitlines() if re.match(r"\| `\w+\.\w+` \|", line)]
-    for name in re.findall(r"\btest_\w+", "\n".join(rows)):
+    named = re.findall(r"\btest_\w+", TABLE.read_text(encoding="utf-8"))
+    assert named
+    for name in named:
         assert name in files or f"def {name}(" in text, name
 
 
 def test_every_lemma_that_the_code_cites_is_stated():
-    stated = set(re.findall(r"\*\*(?:Theorem|Lemma|Axiom) (\d+\.\d+a?)", THEORY)) | {"2.3"}
+    stated = {*re.findall(_STATED, THEORY), "2.3"}
     for path in ROOM.glob("*.py"):
         cited = set(re.findall(r"(?:Theorem|Lemma|Axiom) (\d+\.\d+a?)", path.read_text(encoding="utf-8")))
         assert not {each for each in cited if each not in stated} - {"5.1", "8.2", "4.5", "3.4"}, path.name
+
+
+def test_every_proof_is_of_a_statement_and_under_its_section():
+    proven = re.findall(rf"^{_STATED}", PROOFS, flags=re.MULTILINE)
+    assert len(set(proven)) == len(proven) > 20
+    assert set(proven) <= set(re.findall(_STATED, THEORY))
+    assert {*re.findall(r"^##.*$", PROOFS, re.MULTILINE)} <= {*re.findall(r"^##.*$", THEORY, re.MULTILINE)}
+    assert len(f"{THEORY} {PROOFS}".split()) <= 10_000
 
 
 def units_of(value: complex, exact: mpmath.mpc, size: float = 0.0) -> float:
