@@ -99,7 +99,8 @@ def low_order_bits() -> str:
 
 def with_formulas(markdown: str) -> str:
     """The text with $...$ and $$...$$ as MathML, which browsers draw without a script; code is left alone."""
-    parts = re.split(r"(`[^`\n]*`)", markdown)
+    joined = re.sub(r"(?<=[^\n])\n\$", " $", markdown)  # A line that begins with <math would be a block of HTML.
+    parts = re.split(r"(`[^`\n]*`)", joined)
     return "".join(part if part.startswith("`") else _formulas(part) for part in parts)
 
 
