@@ -82,9 +82,7 @@ def test_no_door_has_more_than_twenty_parameters_of_its_own(door):
 
 def test_keywords_are_the_fields_of_the_options():
     assert PlanFields.__annotations__.keys() == {each.name for each in fields(PlanOptions)}
-    assert [PlanFields.__annotations__[each.name].__forward_arg__ for each in fields(PlanOptions)] == [
-        each.type for each in fields(PlanOptions)
-    ]
+    assert PlanFields.__annotations__ == {each.name: each.type for each in fields(PlanOptions)}
 
 
 @pytest.mark.parametrize(("door", "given"), CALLS, ids=[door.__name__ for door, _ in CALLS])

@@ -5,7 +5,7 @@ DP-SGLD: stochastic gradient Langevin dynamics with enough noise to be private (
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -92,8 +92,8 @@ class Sampled:
     """Released `samples` of shape (count, d), and their cost together.
 
     Example:
-        >>> Sampled.__dataclass_fields__["samples"].type
-        'Array'
+        >>> [field.name for field in fields(Sampled)]
+        ['samples', 'mechanism', 'ledger']
     """
 
     samples: Array
