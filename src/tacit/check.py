@@ -56,7 +56,7 @@ _HIDDEN = {
 
 def speaking_to(caller: str) -> AbstractContextManager[None]:
     """Context in which messages speak to the "terminal" or the "browser", and not to somebody who writes Python."""
-    return _within(_SPOKEN_TO, caller)
+    return within(_SPOKEN_TO, caller)
 
 
 def show_values(shown: bool = True) -> AbstractContextManager[None]:
@@ -67,11 +67,12 @@ def show_values(shown: bool = True) -> AbstractContextManager[None]:
         ...     private_values(["John Smith"])
         ['John Smith']
     """
-    return _within(_SHOWN, shown)
+    return within(_SHOWN, shown)
 
 
 @contextmanager
-def _within(variable: ContextVar[Kind], value: Kind) -> Iterator[None]:
+def within(variable: ContextVar[Kind], value: Kind) -> Iterator[None]:
+    """Context in which `variable` has another value."""
     before = variable.set(value)
     try:
         yield

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional as F
 
+from tacit import check
 from tacit.errors import UnsupportedModel
 from tacit.gradients.rounding import second_level, square_sums
 
@@ -142,14 +143,9 @@ def recording() -> bool:
     return get_proxy_mode() is not None
 
 
-@contextmanager
-def fused() -> Iterator[None]:
+def fused() -> AbstractContextManager[None]:
     """Operations recorded inside will be fused into loops by a compiler."""
-    token = _FUSED.set(True)
-    try:
-        yield
-    finally:
-        _FUSED.reset(token)
+    return check.within(_FUSED, True)
 
 
 def row_squares(rows: Tensor) -> Tensor:

@@ -48,12 +48,8 @@ def mean_of_copies(
         raise check.fail("engine", "eager with augment", engine, "A recording would repeat its draws.")
     copies = _Copies(augment, count)
     # Hooks instead of a module around the model: parameters keep their names, on which clipping may depend.
-    hooks = [model.register_forward_pre_hook(copies.spread), model.register_forward_hook(copies.gather)]
-    try:
+    with model.register_forward_pre_hook(copies.spread), model.register_forward_hook(copies.gather):
         yield _MeanLoss(loss, count)
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @dataclass(frozen=True)

@@ -226,8 +226,5 @@ def _inputs_of(model: nn.Module, private: Callable[[object], bool]) -> Iterator[
         if not found and any(private(each) for each in data_leaves((positional, named))):
             found.append(True)
 
-    hook = model.register_forward_pre_hook(look, with_kwargs=True)
-    try:
+    with model.register_forward_pre_hook(look, with_kwargs=True):
         yield found
-    finally:
-        hook.remove()

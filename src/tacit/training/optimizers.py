@@ -3,8 +3,8 @@
 Released gradients and the optimizer's own state make the next weights, and nothing else.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -124,14 +124,9 @@ def apply_gradients(optimizer: Optimizer, trainable: dict[str, nn.Parameter], gr
 _ALLOWED: ContextVar[bool] = ContextVar("steps_allowed", default=False)
 
 
-@contextmanager
-def steps_allowed() -> Iterator[None]:
+def steps_allowed() -> AbstractContextManager[None]:
     """Context in which an optimizer with `refuse_other_steps` may step."""
-    token = _ALLOWED.set(True)
-    try:
-        yield
-    finally:
-        _ALLOWED.reset(token)
+    return check.within(_ALLOWED, True)
 
 
 def refuse_other_steps(optimizer: Optimizer) -> None:

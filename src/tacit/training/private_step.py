@@ -348,9 +348,5 @@ def computed_in(model: nn.Module, precision: str) -> Iterator[None]:
         return outputs.float() if isinstance(outputs, Tensor) else outputs
 
     # Hooks instead of a module around the model: parameters keep their names, on which clipping may depend.
-    hooks = [model.register_forward_pre_hook(enter), model.register_forward_hook(leave, always_call=True)]
-    try:
+    with model.register_forward_pre_hook(enter), model.register_forward_hook(leave, always_call=True):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()

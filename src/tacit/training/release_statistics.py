@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from scipy.special import bdtr, bdtrc, chdtr, chdtrc
 
+from tacit import check
 from tacit.clipping import FlatClip
 from tacit.errors import Refused, TacitError
 from tacit.gradients import FlatGradient
@@ -214,8 +215,5 @@ def collected_refusals() -> Iterator[list[str]]:
     An audit repeats a run to learn how wrong its claim is, and its own releases are shown to nobody.
     """
     collected: list[str] = []
-    token = _COLLECTED.set(collected)
-    try:
+    with check.within(_COLLECTED, collected):
         yield collected
-    finally:
-        _COLLECTED.reset(token)
