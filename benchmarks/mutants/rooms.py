@@ -63,7 +63,7 @@ _ROOMS = {
     "training/wrappers.py": _LOOP,
     "verification/": ["tests/gradients/test_model_probe.py", "tests/verification/test_catalogue.py"],
     "training/private_outputs.py": _LOOP,
-    "training/cotangents.py": _LOOP,
+    "training/batch_types.py": _LOOP,
     "training/loader.py": _LOOP,
     "opacus/": ["tests/opacus/test_engine.py", "tests/opacus/test_checkpoint.py"],
     "tradeoff/": ["tests/tradeoff", "tests/accounting/test_range_ends.py"],

@@ -23,9 +23,8 @@ from tacit.gradients.inputs import Inputs, weights_written
 from tacit.gradients.model_probe import TYPED
 from tacit.gradients.module_state import same
 from tacit.standing import Standing
-from tacit.training.batch_types import SeenPrograms, input_doubt, loss_doubt, numbers_of
+from tacit.training.batch_types import Reductions, SeenPrograms, input_doubt, loss_doubt, numbers_of
 from tacit.training.captured import Memory, data_leaves
-from tacit.training.cotangents import Reductions
 from tacit.training.numbers_by_size import BY_SIZE, CHANGES, MEASURED, Followed, FollowedSettings, scheduled
 from tacit.training.optimizers import refuse_other_steps, settings_of, state_of, steps_allowed, update_doubt
 from tacit.training.other_loaders import ModuleCalls, OtherLoaders

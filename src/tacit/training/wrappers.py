@@ -16,7 +16,7 @@ from tacit.gradients.deferred import DeferredSum, Recording
 from tacit.gradients.inputs import PhysicalBatch, tensors
 from tacit.gradients.module_state import leaves, with_leaves
 from tacit.training.batch_session import DRAWS, BatchSession
-from tacit.training.cotangents import cotangents
+from tacit.training.batch_types import cotangents
 from tacit.training.private_outputs import PrivateOutputs, PublicOptions, model_inputs, private_values, values_on_trace
 from tacit.training.private_step import apply_release, check_mode
 from tacit.training.replayed_passes import LoopEngine
