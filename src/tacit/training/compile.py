@@ -8,7 +8,6 @@ A process that is killed while it compiles leaves a truncated object in torch's 
 same graph loads it and fails. So the library has a folder of its own, which is left when it is damaged.
 """
 
-import operator
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -325,7 +324,6 @@ class CompiledSum:
 _aten = torch.ops.aten
 _IDENTITIES = (_aten.detach.default, _aten.alias.default)
 _RESHAPING = (_aten.view.default, _aten.expand.default, _aten._unsafe_view.default)
-_RANDOM = torch.Tag.nondeterministic_seeded
 
 
 def replay(recorded: GraphModule, resumed: int = 0) -> Callable[..., Any]:
@@ -338,7 +336,6 @@ def replay(recorded: GraphModule, resumed: int = 0) -> Callable[..., Any]:
     """
     graph = recorded.graph
     _drop_no_ops(graph)
-    _merge_repeated(graph)
     graph.eliminate_dead_code()
     return _function(recorded, resumed)
 
@@ -348,40 +345,6 @@ def _drop_no_ops(graph: Graph) -> None:
         if node.target in _IDENTITIES or (node.target in _RESHAPING and _shape(node) == _shape(node.args[0])):
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
-
-
-def _merge_repeated(graph: Graph) -> None:
-    """Merge operations on the same arguments, unless their result or an argument is written into."""
-    written = {node for node in graph.nodes if _mutates(node) for node in _origins(node.args[0])}
-    merged: dict[object, Node] = {}
-    for node in list(graph.nodes):
-        if node.op != "call_function" or _mutates(node) or _RANDOM in getattr(node.target, "tags", ()):
-            continue
-        if any(origin in written for part in (node, *node.all_input_nodes) for origin in _origins(part)):
-            continue
-        key = (node.target, repr(node.args), repr(node.kwargs))
-        if key in merged:
-            node.replace_all_uses_with(merged[key])
-            graph.erase_node(node)
-        merged.setdefault(key, node)
-
-
-def _origins(node: Any) -> Iterator[Node]:
-    """The node and every node that it may be a view of."""
-    while isinstance(node, Node):
-        yield node
-        views = node.op == "call_function" and (node.target is operator.getitem or _views(node))
-        node = node.args[0] if views or _mutates(node) else None
-
-
-def _mutates(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return node.op == "call_function" and schema is not None and schema.is_mutable
-
-
-def _views(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and any(argument.alias_info is not None for argument in schema.arguments[:1])
 
 
 def _shape(node: Any) -> object:
