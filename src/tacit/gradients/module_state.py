@@ -8,7 +8,7 @@ import copy
 import copyreg
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -338,12 +338,7 @@ def program_of(model: nn.Module) -> tuple[object, ...]:
     """
     modules = list(model.modules())
     parts = [(each.training, vars(each).get("forward"), *map(len, _hooks(each))) for each in modules]
-    return (*parts, *program_of_classes(modules))
-
-
-def program_of_classes(modules: Iterable[nn.Module]) -> tuple[object, ...]:
-    """What of `program_of` no dictionary of a module holds."""
-    return (*[type(each).forward for each in modules], hooks_of_all_modules())
+    return (*parts, *[type(each).forward for each in modules], hooks_of_all_modules())
 
 
 def hooks_of_all_modules() -> int:

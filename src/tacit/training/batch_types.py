@@ -2,7 +2,7 @@
 
 The trace of the batch runs again, operation by operation, with the rows and the outputs of the model typed as those of
 the records. Where it types, what belongs to a record is a function of that record and of public values, in this batch
-and in every other that runs the same operations. `cotangents` takes that gradient, `Reductions` looks at means and sums.
+and in every other that runs the same operations. `cotangents` takes that gradient, `Reductions` tells means from sums.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _LABELS = (str, bytes, int, type(None))
 KNOWN = frozenset(
     ("numpy", "torch", "random", "_random", "re", "datetime", "decimal", "threading", "_thread", "tokenizers")
 )
-_LIBRARIES = sys.stdlib_module_names | KNOWN | {"tacit"}
+_LIBRARIES = sys.stdlib_module_names.union(KNOWN, _ROOTS)
 
 
 def holds_data(name: str, value: object) -> bool:
@@ -119,7 +119,7 @@ class ReachedState:
         if isinstance(value, FunctionType):
             names = tuple(dict.fromkeys(_globals(value.__code__)))
             self._closures[id(value)] = value.__closure__ or (), value.__globals__, names
-        library = isinstance(value, ModuleType) and not _is_user_module(value)
+        library = isinstance(value, ModuleType) and not is_of_user(value)
         if hasattr(value, "__dict__") and not library and not isinstance(value, random.Random):
             self._tables[id(value)] = value.__dict__
         if isinstance(value, logging.Logger):
@@ -182,11 +182,6 @@ def _answers_anew(_: str, value: object) -> bool:
     drawing = np.random.Generator | np.random.RandomState | random.Random | torch.Generator
     clock = callable(value) and getattr(value, "__module__", None) in _CLOCKS
     return clock or isinstance(value, drawing | Iterator | io.IOBase)
-
-
-def _is_user_module(module: ModuleType) -> bool:
-    name, file = module.__name__.split(".")[0], getattr(module, "__file__", None) or ""
-    return name not in sys.stdlib_module_names | KNOWN | set(_ROOTS) and "site-packages" not in file
 
 
 def _held_by(cell: CellType) -> object:
@@ -256,10 +251,11 @@ def _globals(code: CodeType) -> Iterator[str]:
             yield from _globals(constant)
 
 
-def is_of_user(kind: type) -> bool:
-    """Whether a class is neither of Python's library nor of an installed package."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return kind.__module__.split(".")[0] not in _LIBRARIES and "site-packages" not in file
+def is_of_user(code: type | ModuleType) -> bool:
+    """Whether a class or module is neither of Python's library nor of an installed package."""
+    name = code.__name__ if isinstance(code, ModuleType) else code.__module__
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return name.split(".")[0] not in _LIBRARIES and "site-packages" not in file
 
 
 def is_of_torch(kind: type) -> bool:

@@ -2,7 +2,7 @@
 
 `replay` turns a recorded graph into one straight Python function, for models so small that dispatch costs the most.
 No compiler is involved: the function calls the recorded operations in order, so it is ready in a fraction of a second.
-Operations that serve only autograd are dropped, and repeated ones are computed once.
+Operations that serve only autograd are dropped.
 
 A process that is killed while it compiles leaves a truncated object in torch's folder. Every later compilation of the
 same graph loads it and fails. So the library has a folder of its own, which is left when it is damaged.

@@ -104,11 +104,6 @@ class LoopChecks:
         """Identities of the tensors that were declared public."""
         return frozenset(self._public)
 
-    @property
-    def step(self) -> int:
-        """The step that is under way, counted from 1."""
-        return self.run.taken + 1
-
     def trace(self, size: int) -> Trace:
         """The trace of a new batch."""
         return Trace(size, self.reads, self._known)

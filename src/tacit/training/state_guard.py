@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from tacit.errors import TrainingMisuse
 from tacit.gradients.inputs import Inputs, Loss, form_of, tensors
 from tacit.gradients.model_probe import ModelProbe
-from tacit.gradients.module_state import program_of, program_of_classes, same
+from tacit.gradients.module_state import program_of, same
 from tacit.training.captured import ReachedState, is_of_user, methods_of, undecided
 from tacit.training.numbers_by_size import BY_SIZE, Followed
 from tacit.training.sharded import WholeModel, local
@@ -116,19 +116,16 @@ class StateGuard:
 
     def forwarded(self) -> None:
         """Take the present buffers and attributes as those of the last forward pass."""
-        self._modules = dict(self.model.named_modules())
-        self._parts = [_Part.of(path, module) for path, module in self._modules.items()]
-        modules = self._modules.values()
-        self._structure = _Held([table for each in modules for table in (each._parameters, each._modules)])
+        modules = dict(self.model.named_modules())
+        self._parts = [_Part.of(path, module) for path, module in modules.items()]
+        self._structure = _Held([table for each in modules.values() for table in (each._parameters, each._modules)])
         self._attributes = _Held([part.own for part in self._parts])
         forms = [each for part in self._parts for each in part.attributes.values() if each[1] is not None]
         self._empty = [value for value, form in forms if form == 0]
         self._filled = [(value, form) for value, form in forms if form != 0]
-        self._program, self._classes = program_of(self.model), program_of_classes(modules)
-        self._same = False
         self._buffers = [
             (name, module._buffers, key, value, None if value is None else value.detach().clone())
-            for path, module in self._modules.items()
+            for path, module in modules.items()
             for key, value in module._buffers.items()
             for name in (f"{path}.{key}" if path else key,)
         ]
@@ -179,16 +176,10 @@ class StateGuard:
             for name, owner, key, value, kept in self._buffers
             if owner.get(key) is not value or (value is not None and kept is not None and not _equal(value, kept))
         ]
-        self._same = self._attributes.same() and not any(self._empty)
-        self._same = self._same and all(_form(value) == form for value, form in self._filled)
-        if not self._same:
+        same_forms = not any(self._empty) and all(_form(value) == form for value, form in self._filled)
+        if not (self._attributes.same() and same_forms):
             names += [name for part in self._parts for name in part.changed()]
         return names
-
-    def program(self) -> tuple[object, ...]:
-        """`program_of` the model, made anew where `changed` found a mode, a hook or another attribute that changed."""
-        same = self._same and self._structure.same() and self._classes == program_of_classes(self._modules.values())
-        return self._program if same else program_of(self.model)
 
     def is_buffer(self, name: str) -> bool:
         """Whether `name` is a buffer of the model."""
@@ -260,7 +251,7 @@ class ProgramGuard:
         Raises:
             UnsupportedModel: a row follows others, or something is kept that follows the rows.
         """
-        program = self._guard.program()
+        program = program_of(self._guard.model)
         anew = program != self._program or any(map(self._may_change_the_program, changed))
         form = form_of(inputs)
         due = anew or self._probe.times < _TYPED_PASSES or form not in self._forms
