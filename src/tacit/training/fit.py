@@ -201,7 +201,7 @@ def fit(
                 with computed_in(model, options.precision):
                     total, norms = update.summed(x, y, unit_ids_of(batch), run.drawn(batch))
                 update.apply(run.release(batch, total, norms))
-                checks.released()
+                checks.stepped()
                 return
             if run.stream.secure and unit_ids_of(batch) is None:
                 # A seeded run repeats itself bit by bit, and must not follow a clock.
@@ -212,7 +212,7 @@ def fit(
             with computed_in(model, options.precision):
                 update(x, y, noise, unit_ids_of(batch), run.monitor)
             run.monitor.taken()
-            checks.released()
+            checks.stepped()
 
         loop = Loop(model, optimizer, step, plan.sample_rate, plan.steps, evaluate, schedule, scheduler_per, callbacks)
         loop.stop_at_budget = stop_at_budget

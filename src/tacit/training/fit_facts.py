@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from tacit import check
-from tacit.accounting import Facts, How, Ledger
+from tacit.accounting import How, Ledger
 from tacit.errors import UnsupportedModel
 from tacit.gradients.inputs import Inputs
 from tacit.gradients.model_probe import TYPED
@@ -17,12 +17,10 @@ from tacit.standing import Standing
 from tacit.training.callbacks import Callback
 from tacit.training.captured import Memory, captured, data_leaves
 from tacit.training.guarded_data import MADE_OF_OWN
-from tacit.training.numbers_by_size import BY_SIZE, CHANGES, MEASURED, FollowedSettings
-from tacit.training.optimizers import state_of, update_doubt
+from tacit.training.numbers_by_size import MEASURED
 from tacit.training.other_loaders import ModuleCalls
 from tacit.training.private_step import PrivateUpdate
-from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard
-from tacit.verification.records import MEND, repeated_records
+from tacit.training.state_guard import COMPARED, ProgramGuard, RunChecks, StateGuard
 
 _ENFORCED = {
     "numbers_read": "the loop of fit reads no number from private values",
@@ -30,7 +28,7 @@ _ENFORCED = {
 }
 
 
-class FitChecks:
+class FitChecks(RunChecks):
     """Checks of one run of `fit`, which write its facts into the ledger.
 
     Args:
@@ -54,11 +52,10 @@ class FitChecks:
         doubt: str = "",
         augment: object = None,
     ):
-        self._ledger, self._model, self._loss, self._data = ledger, update.model, update.loss, data
-        self.probe, self._optimizer = update.clipped.probe, update.optimizer
-        self._guard, self._untyped, self._rates = StateGuard(update.model), False, FollowedSettings(update.optimizer)
-        self._programs = ProgramGuard(self.probe, self._guard, update.loss, augment, sizes=update.sizes)
-        self._state: list[object] | None = None
+        super().__init__(ledger, update.optimizer, StateGuard(update.model))
+        self._model, self._loss, self._data = update.model, update.loss, data
+        self.probe, self._untyped = update.clipped.probe, False
+        self._programs = ProgramGuard(self.probe, self.guard, update.loss, augment, sizes=update.sizes)
         for name, says in _ENFORCED.items():
             self.facts.note(name, How.ENFORCED, says)
         for name in ("model_rows", "model_state", "loss_rows"):
@@ -66,27 +63,13 @@ class FitChecks:
         self.facts.note("rows", How.ENFORCED, MADE_OF_OWN)
         if doubt:
             self.facts.missing("rows", doubt)
-        given = data[0].dataset if isinstance(data[0], DataLoader) else data[0]
-        if ledger.unit == "record" and (says := repeated_records(given)):
-            self.facts.missing("unit", f"{says}: {MEND}")
+        self.note_repeats(data[0].dataset if isinstance(data[0], DataLoader) else data[0])
         self._note_loss(public)
         self.probe.public = [value for each in (public or {}).values() for value in _tensors_of(each)]
 
-    @property
-    def facts(self) -> Facts:
-        """The facts of the ledger."""
-        return self._ledger.facts
-
     def restored(self) -> None:
         """Take the present weights as those of the last release."""
-        self._guard.released()
-
-    def released(self) -> None:
-        """Take the present trainable weights as those of the last release."""
-        self._guard.stepped()
-        self._state = state_of(self._optimizer)
-        if says := update_doubt(self._optimizer):
-            self.facts.missing("weights", says)
+        self.guard.released()
 
     def before_release(self, step: int, inputs: Inputs, targets: Tensor) -> None:
         """Compare the weights with the last release, and type model and loss where that is due at `step` = 1, 2, ...
@@ -94,33 +77,23 @@ class FitChecks:
         Raises before the release of that step.
         """
         self._compare_weights(step)
-        if self._state is not None and state_of(self._optimizer) != self._state:
-            says = "the optimizer's state was changed between two steps: leave it to the steps"
-            self.facts.missing("weights", says)
-        if setting := self._rates.follow_settings(len(targets)):
-            self.facts.missing("numbers_read", f"{setting} {BY_SIZE}")
-        self._take_as_public(self._rates.changed)
+        self.follow_optimizer(len(targets), "leave it to the steps")
         if not len(targets):
             return
         try:
-            typed = self._programs.before_pass(inputs, targets, self._loss, changed=self._guard.changed())
+            typed = self._programs.before_pass(inputs, targets, self._loss, changed=self.guard.changed())
         except UnsupportedModel:
             if step > 1:
-                self._ledger.mark_unsafe("a check of the model failed after steps were released", Standing.CLAIMED)
+                self.ledger.mark_unsafe("a check of the model failed after steps were released", Standing.CLAIMED)
             raise
         for name, says in self.probe.typed.doubts:
             self.facts.missing(name, says)
         self._untyped = self._untyped or not typed
-        self._take_as_public(self._programs.changed)
-
-    def _take_as_public(self, changed: list[str]) -> None:
-        """Name numbers that a callback or the model changed from step to step."""
-        for what in changed:
-            self._ledger.take_as_public(CHANGES.format(what))
+        self.note_numbers("", self._programs.changed)
 
     def _compare_weights(self, step: int) -> None:
         """Between two releases only callbacks and `evaluate` run: what they change is no release."""
-        if name := self._guard.moved():
+        if name := self.guard.moved():
             self.facts.missing(
                 "weights",
                 f"a callback or evaluate changed weight {name!r} between two releases: change weights after fit, or "
@@ -132,7 +105,7 @@ class FitChecks:
     def stopped(self, reason: str, callback: Callback | None) -> None:
         """Name why a callback of the user's own ended the run."""
         if callback is not None and not _is_of_tacit(callback):
-            self._ledger.take_as_public(f'why the run ended: "{reason}"')
+            self.ledger.take_as_public(f'why the run ended: "{reason}"')
 
     def after_run(self) -> None:
         """Say what no typed pass reached."""
@@ -184,7 +157,7 @@ class FitChecks:
 
     def _measured(self, on_records: bool) -> None:
         if self._public:
-            self._ledger.take_as_public(MEASURED.format(self._public))
+            self.ledger.take_as_public(MEASURED.format(self._public))
         if on_records:
             self._numbers_of_private_data(f"{self._public or 'evaluate'} calls a model on training data")
 

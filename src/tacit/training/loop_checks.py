@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.utils.data import Subset
 
 from tacit import check
-from tacit.accounting.facts import Facts, How
+from tacit.accounting.facts import How
 from tacit.errors import TacitError, TrainingMisuse
 from tacit.gradients.deferred import DeferredSum
 from tacit.gradients.inputs import Inputs, weights_written
@@ -25,13 +25,13 @@ from tacit.gradients.module_state import same
 from tacit.standing import Standing
 from tacit.training.batch_types import Reductions, SeenPrograms, input_doubt, loss_doubt, numbers_of
 from tacit.training.captured import Memory, data_leaves
-from tacit.training.numbers_by_size import BY_SIZE, CHANGES, MEASURED, Followed, FollowedSettings, scheduled
-from tacit.training.optimizers import refuse_other_steps, settings_of, state_of, steps_allowed, update_doubt
+from tacit.training.numbers_by_size import BY_SIZE, MEASURED, Followed, scheduled
+from tacit.training.optimizers import refuse_other_steps, settings_of, steps_allowed
 from tacit.training.other_loaders import ModuleCalls, OtherLoaders
 from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
 from tacit.training.ranks import note_processes
-from tacit.training.state_guard import COMPARED, ProgramGuard, StateGuard, elsewhere
+from tacit.training.state_guard import COMPARED, ProgramGuard, RunChecks, StateGuard, elsewhere
 from tacit.training.trace import Reads, Trace, TracedTensor, allowed, plain, refer
 from tacit.verification.reads import plain_form, user_line
 
@@ -40,7 +40,7 @@ _SIGNATURES = 1000  # remembered traces; a loop whose numbers change at every st
 _FAILED = "a check of the loop failed after private steps"
 
 
-class LoopChecks:
+class LoopChecks(RunChecks):
     """Checks of one run of `make_private` or `PrivacyEngine`.
 
     Args:
@@ -66,21 +66,19 @@ class LoopChecks:
         public: Mapping[str, Tensor] | None = None,
         records: object = None,
     ):
-        self.model, self.optimizer, self.run = model, optimizer, run
+        super().__init__(run.ledger, optimizer, StateGuard(model.model, run.whole))
+        self.model, self.run = model, run
         leaves = list(data_leaves(records))
         # Of a subset the other rows may well be held out.
         self._records = [] if any(isinstance(each, Subset) for each in leaves) else [Memory(each) for each in leaves]
         self._evaluated, self._others = "", OtherLoaders(records)
-        self.guard = StateGuard(model.model, run.whole)
         self._programs = ProgramGuard(model.probe, self.guard)
         self.reads = Reads(told=self._tell_read)
         self._public: dict[int, tuple[Tensor, int]] = {}
         self._reduced: dict[Hashable, set[int]] = {}
         self._typed: dict[Hashable, set[int]] = {}
         self._seen, self._reductions = SeenPrograms(), Reductions()
-        self._settings, self._rates = settings_of(self.optimizer), FollowedSettings(self.optimizer)
-        self._state: list[object] | None = None
-        self._read_apart = ""
+        self._settings, self._read_apart = settings_of(optimizer), ""
         self.calls, self._measured = ModuleCalls(self._records, model.model, WeakMethod(self._called)), False
         self._numbers = Followed()
         self._courses: dict[Hashable, int] = {}
@@ -93,11 +91,6 @@ class LoopChecks:
             self.public(value, name)
         moved = WeakMethod(self._weights_now)
         self.facts.watch("weights", lambda: found() if (found := moved()) is not None else "")
-
-    @property
-    def facts(self) -> Facts:
-        """The facts of the run's ledger."""
-        return self.run.ledger.facts
 
     @property
     def public_identities(self) -> frozenset[int]:
@@ -171,7 +164,7 @@ class LoopChecks:
         with self.marking():
             if self._programs.before_pass(inputs, changed=changed):
                 self._note_types()
-        self._take_as_public(self._programs.changed)
+        self.note_numbers("", self._programs.changed)
         return self._programs.steady
 
     def evaluated(self, inputs: Any, of_batch: bool) -> None:
@@ -288,14 +281,8 @@ class LoopChecks:
         if len(self._courses) >= _SIGNATURES:
             self._courses.clear()
         course = self._courses.setdefault(trace.course, len(self._courses))
-        if what := self._numbers.follow(((("what a loss computes",), float(course)), *numbers_of(trace)), trace.size):
-            self.facts.missing("numbers_read", f"{what} {BY_SIZE}")
-        self._take_as_public(self._numbers.changed)
-
-    def _take_as_public(self, changed: list[str]) -> None:
-        """Name numbers that the loop or the model changed from step to step."""
-        for what in changed:
-            self.run.ledger.take_as_public(CHANGES.format(what))
+        numbers = (("what a loss computes",), float(course)), *numbers_of(trace)
+        self.note_numbers(self._numbers.follow(numbers, trace.size), self._numbers.changed)
 
     def _note_unknown(self, fact: str, trace: Trace, value: TracedTensor) -> None:
         """Note lines that bring tensors of unknown origin into `value`."""
@@ -338,14 +325,9 @@ class LoopChecks:
             says = "goes over training data between steps: measure on held-out data"
             self.facts.missing("numbers_read", f'{line} {says}, or write "with private.unreleased(name)"')
         elif self._measured:
-            self.run.ledger.take_as_public(MEASURED.format("the loop"))
+            self.ledger.take_as_public(MEASURED.format("the loop"))
         self._evaluated, self._others.line, self._measured = "", "", False
-        if self._state is not None and state_of(self.optimizer) != self._state:
-            says = "the optimizer's state was changed between two steps: let private.optimizer.step() alone change it"
-            self.facts.missing("weights", says)
-        if setting := self._rates.follow_settings(size):
-            self.facts.missing("numbers_read", f"{setting} {BY_SIZE}")
-        self._take_as_public(self._rates.changed)
+        self.follow_optimizer(size, "let private.optimizer.step() alone change it")
         changed = settings_of(self.optimizer) != self._settings and not scheduled(self.optimizer)
         if changed and self._read_apart:
             says = "what is read there must not steer the run, and settings of the optimizer changed after it"
@@ -354,11 +336,8 @@ class LoopChecks:
 
     def stepped(self) -> None:
         """Take the weights after a step as those that a release left."""
-        self.guard.stepped()
-        if says := update_doubt(self.optimizer):
-            self.facts.missing("weights", says)
-        self._settings, self._state = settings_of(self.optimizer), state_of(self.optimizer)
-        step = self.run.taken
+        super().stepped()
+        self._settings, step = settings_of(self.optimizer), self.run.taken
         self.facts.checked("weights", step=step, says=COMPARED)
         self.facts.checked("numbers_read", step=step, says="none was read")
 
@@ -395,7 +374,7 @@ class LoopChecks:
             yield
         except TacitError:
             if self.run.taken:
-                self.run.ledger.mark_unsafe(_FAILED, Standing.CLAIMED)
+                self.ledger.mark_unsafe(_FAILED, Standing.CLAIMED)
             raise
 
 

@@ -28,7 +28,6 @@ from tacit.training.ranks import Ranks, check_processes, start_run
 from tacit.training.records import StreamedRecords, with_units
 from tacit.training.sharded import WholeModel, is_sharded
 from tacit.training.wrappers import PrivateModel, PrivateOptimizer
-from tacit.verification.records import MEND, repeated_records
 
 
 class Private(NamedTuple):
@@ -267,8 +266,6 @@ def wrap(
     private = PrivateModel(model, session)
     session.checks = LoopChecks(private.clipped, optimizer, session.run, public, loader.dataset)
     private_loader = PrivateLoader(loader, session, max_physical_batch_size, strict=strict, transform=transform)
-    ledger = session.run.ledger
-    tell_of_other_loaders(loader.dataset, ledger)
-    if ledger.unit == "record" and (says := repeated_records(loader.dataset)):
-        ledger.facts.missing("unit", f"{says}: {MEND}")
-    return Private(private, PrivateOptimizer(optimizer, private, session), private_loader, ledger)
+    tell_of_other_loaders(loader.dataset, session.run.ledger)
+    session.checks.note_repeats(loader.dataset)
+    return Private(private, PrivateOptimizer(optimizer, private, session), private_loader, session.run.ledger)

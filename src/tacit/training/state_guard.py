@@ -6,7 +6,8 @@ module, writes through `.data` and gradients of a warm-up are found by that. Fro
 value too. Attributes are compared by identity and size, which costs a look-up each; one that changed is named, so that
 the model probe can tell whether it follows the records.
 
-`ProgramGuard` asks the model probe for the types of a pass wherever it may be another program than those before.
+`ProgramGuard` asks the model probe for the types of a pass wherever it may be another program than those before, and
+`RunChecks` looks at the optimizer, whether the loop is that of `fit` or the user's own.
 """
 
 from __future__ import annotations
@@ -19,15 +20,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from tacit.accounting import Facts, Ledger
 from tacit.errors import TrainingMisuse
 from tacit.gradients.inputs import Inputs, Loss, form_of, tensors
 from tacit.gradients.model_probe import ModelProbe
 from tacit.gradients.module_state import program_of, same
 from tacit.training.captured import ReachedState, is_of_user, methods_of, undecided
-from tacit.training.numbers_by_size import BY_SIZE, Followed
+from tacit.training.numbers_by_size import BY_SIZE, CHANGES, Followed, FollowedSettings
+from tacit.training.optimizers import state_of, update_doubt
 from tacit.training.sharded import WholeModel, local
 from tacit.training.trace import TracedTensor
+from tacit.verification.records import MEND, repeated_records
 
 COMPARED = "compared bit by bit with the last release"
 _FIXED = frozenset(("_parameters", "_buffers", "_modules", "training"))
@@ -295,6 +300,56 @@ class ProgramGuard:
     def _doubt(self, what: str) -> None:
         typed = self._probe.typed
         self._probe.typed = replace(typed, doubts=(*typed.doubts, ("numbers_read", f"{what} {BY_SIZE}")))
+
+
+class RunChecks:
+    """What every loop is checked for from step to step, written into the facts of its ledger.
+
+    Args:
+        ledger: of the run, begun.
+        optimizer: that steps on the releases.
+        guard: state of the model.
+    """
+
+    def __init__(self, ledger: Ledger, optimizer: Optimizer, guard: StateGuard):
+        self.ledger, self.optimizer, self.guard = ledger, optimizer, guard
+        self._rates = FollowedSettings(optimizer)
+        self._state: list[object] | None = None
+
+    @property
+    def facts(self) -> Facts:
+        """The facts of the ledger."""
+        return self.ledger.facts
+
+    def stepped(self) -> None:
+        """Take the weights after a step as those that a release left."""
+        self.guard.stepped()
+        self._state = state_of(self.optimizer)
+        if says := update_doubt(self.optimizer):
+            self.facts.missing("weights", says)
+
+    def follow_optimizer(self, size: int, mend: str) -> None:
+        """Check state and settings of the optimizer before the release of a batch.
+
+        Args:
+            size: of the batch, a number of records.
+            mend: what to do instead of changing its state.
+        """
+        if self._state is not None and state_of(self.optimizer) != self._state:
+            self.facts.missing("weights", f"the optimizer's state was changed between two steps: {mend}")
+        self.note_numbers(self._rates.follow_settings(size), self._rates.changed)
+
+    def note_numbers(self, what: str, changed: Iterable[str]) -> None:
+        """Note `what` follows the sizes of batches, if anything does, and the numbers that changed between steps."""
+        if what:
+            self.facts.missing("numbers_read", f"{what} {BY_SIZE}")
+        for each in changed:
+            self.ledger.take_as_public(CHANGES.format(each))
+
+    def note_repeats(self, records: object) -> None:
+        """Note where `records` show that one unit has several of them."""
+        if self.ledger.unit == "record" and (says := repeated_records(records)):
+            self.facts.missing("unit", f"{says}: {MEND}")
 
 
 def elsewhere(name: str) -> str:
