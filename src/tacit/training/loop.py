@@ -124,23 +124,12 @@ class Loop:
         return epochs > 0 and round(epochs / self.sample_rate) == self.taken
 
     def _end_epoch(self) -> None:
-        self.history.append(self._measured() if self.ranks is None else self._told(self.ranks))
+        self.history.append(self._measured() if self.ranks is None else self.ranks.decided(self._measured, _as_numbers))
         with weights_written(self.model), self.watching():
             reasons = [(callback.on_epoch(self.history[-1]), callback) for callback in self.callbacks]
         ended = [(reason, callback) for reason, callback in reasons if reason]
         if ended and not self.stopped:
             self.stopped, self.stopped_by = ended[0]
-
-    def _told(self, ranks: Ranks) -> Row:
-        """What rank 0 measures; others are told it as plain numbers."""
-        made: list[Row] = []
-
-        def measure() -> Row:
-            made.append(self._measured())
-            return {name: float(value) for name, value in made[0].items()}
-
-        told = ranks.decided(measure)
-        return made[0] if made else told
 
     def _measured(self) -> Row:
         row = {"epoch": round(self.taken * self.sample_rate, 6), "steps": float(self.taken)}
@@ -153,6 +142,11 @@ class Loop:
                 return row | self.evaluate(self.model)
         finally:
             self.model.train()
+
+
+def _as_numbers(row: Row) -> Row:
+    """A row of the history without the standings of its answers."""
+    return {name: float(value) for name, value in row.items()}
 
 
 class Interrupt:

@@ -105,24 +105,30 @@ class Ranks:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self._group: Any = dist.new_group(backend="gloo")
 
-    def decided(self, decide: Callable[[], Answer]) -> Answer:
-        """What `decide` returns at rank 0, which alone calls it; what it raises there is raised everywhere."""
+    def decided(self, decide: Callable[[], Answer], told: Callable[[Answer], Answer] = lambda found: found) -> Answer:
+        """What `decide` returns at rank 0, which alone calls it; what it raises there is raised everywhere.
+
+        Args:
+            decide: makes a value that can be pickled.
+            told: makes of it what the other ranks get.
+        """
         box: list[Any] = [None, None]
-        failure: Exception | None = None
+        found, failure = None, None
         if not self.rank:
             try:
-                box[0] = decide()
+                found = decide()
+                box[0] = told(found)
             except Exception as error:
                 failure = error
-                told = str(error) if isinstance(error, TacitError) else f"rank 0 failed with {type(error).__name__}."
-                box[1] = type(error) if isinstance(error, TacitError) else TrainingMisuse, told
+                says = str(error) if isinstance(error, TacitError) else f"rank 0 failed with {type(error).__name__}."
+                box[1] = type(error) if isinstance(error, TacitError) else TrainingMisuse, says
         dist.broadcast_object_list(box, src=0, group=self._group)
         if failure is not None:
             raise failure
         if box[1] is not None:
-            kind, told = box[1]
-            raise kind(told)
-        return box[0]
+            kind, says = box[1]
+            raise kind(says)
+        return box[0] if self.rank else found  # type: ignore[return-value]  (what `decide` returned)
 
     def everyone(self, value: Answer) -> list[Answer]:
         """The values of all ranks, in their order."""
@@ -261,18 +267,16 @@ class RankedRun(PrivateRun):
         """The release of rank 0 on every rank."""
         union = self.ranks.summed(total.flat)
         kind = total.released_in or total.flat.dtype
-        made: list[Tensor] = []
 
-        def release() -> tuple[float, Any]:
+        def release() -> tuple[Tensor | None, float, Any]:
             flat = FlatGradient.of(union, total.parts)
             flat = replace(flat, slack=total.slack, released_in=kind)
             found = self._noisy_mean(self.clip, flat, norms, noise_multiplier, self.plan.expected_batch_size)
-            made.append(found.mean.flat)
-            return found.noise_std, found.clip.spec()
+            return found.mean.flat, found.noise_std, found.clip.spec()
 
-        noise_std, clip = self.ranks.decided(release)
-        mean = made[0] if made else torch.empty(total.flat.shape, dtype=kind)
-        mean = self.ranks.copied(mean).to(total.flat.device)
+        mean, noise_std, clip = self.ranks.decided(release, lambda found: (None, *found[1:]))
+        mean = self.ranks.copied(torch.empty(total.flat.shape, dtype=kind) if mean is None else mean)
+        mean = mean.to(total.flat.device)
         return Release(FlatGradient.of(mean, total.parts), noise_std, clip_from_spec(clip))
 
     def _findings(self) -> tuple[list[tuple[str, str]], list[str], str]:

@@ -113,9 +113,8 @@ class StateGuard:
                 raise TrainingMisuse(elsewhere(name) + " Change the sharded model itself.")
             self._whole.free()
         named = dict((self.model if self._whole is None else self._whole.sharded).named_parameters())
-        self._weights = [(name, value, local(value).clone()) for name, value in named.items()]
-        self._trainable = [(value, value.requires_grad) for value in named.values()]
-        moving = [(kept, value) for _, value, kept in self._weights if value.requires_grad]
+        self._weights = [(name, value, local(value).clone(), value.requires_grad) for name, value in named.items()]
+        moving = [(kept, value) for _, value, kept, trainable in self._weights if trainable]
         self._moving: tuple[list[Tensor], list[Tensor]] = [kept for kept, _ in moving], [value for _, value in moving]
         self.forwarded()
 
@@ -144,15 +143,15 @@ class StateGuard:
 
     def moved(self) -> str:
         """Name of a weight that is not as the last release left it; empty if there is none."""
-        for name, value, kept in self._weights:
-            now = value if self._whole is None else local(value)
-            if not torch.equal(now, kept) and not same(local(value), kept):
+        for name, value, kept, _ in self._weights:
+            now = local(value)
+            if not torch.equal(now, kept) and not same(now, kept):
                 return name
         return "" if self._whole is None else self._whole.moved()
 
     def frozen(self) -> bool:
         """Whether a parameter that was trainable is so no longer."""
-        return any(before and not value.requires_grad for value, before in self._trainable)
+        return any(before and not value.requires_grad for _, value, _, before in self._weights)
 
     def check_weights(self) -> None:
         """Raise `TrainingMisuse` unless every weight and gradient is as the last release left it."""
@@ -160,7 +159,7 @@ class StateGuard:
             raise TrainingMisuse(
                 "model must keep its parameters and layers after make_private; got others. Add or replace them before."
             )
-        for (name, value, _), (_, before) in zip(self._weights, self._trainable, strict=True):
+        for name, value, _, before in self._weights:
             if value.requires_grad and not before:
                 raise TrainingMisuse(
                     f"parameter {name!r} must keep requires_grad as it was in make_private; got True. "
