@@ -11,7 +11,7 @@ import re
 import secrets
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -146,6 +146,19 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def tuples(table: Mapping[str, Any]) -> dict[str, Any]:
     """`table` with a tuple in place of every list of its values, as frozen settings have them."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+
+
+def texts_in(value: object) -> Iterator[str]:
+    """Every text in plain values, the keys of tables among them."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            left += [*item, *item.values()]
+        elif isinstance(item, list | tuple):
+            left += item
 
 
 def plain_values(value: object) -> Any:

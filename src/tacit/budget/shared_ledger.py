@@ -91,10 +91,8 @@ class Reservation:
 
     def extend(self, entries: Iterable[tuple[Mechanism, int]], head: dict[str, object] | None = None) -> None:
         """Reserve what is missing for this process to run `entries` in all; see `cover`."""
-        wanted = steps_of(entries)
-        missing = wanted - self.held.blocks.get(self.block, Counter())
-        if missing:
-            held = self.held
+        held = self.held
+        if missing := steps_of(entries) - held.blocks.get(self.block, Counter()):
             self.dataset.reserve_more(held, missing, self.block, head or {})
 
     def settle(self, ledger: Ledger) -> None:
@@ -218,8 +216,7 @@ class SharedLedger(Ledger):
 
     def advance(self, later: Ledger) -> None:
         """Become `later`, as a run that is resumed; what it holds beyond this one is reserved."""
-        begins = self.copy()
-        begins.advance(later)
+        self.copy().advance(later)  # Which refuses what is no later state of this ledger.
         with self._lock:
             ahead = (*later.entries, *later.not_taken)
             self._reserve([(entry.mechanism, entry.steps) for entry in ahead], later)

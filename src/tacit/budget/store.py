@@ -19,7 +19,6 @@ VARIABLE = "TACIT_BUDGET"
 """Environment variable with the path or URL of the registry."""
 _PATIENCE = 60.0
 """Seconds that a transaction waits for another one; each takes milliseconds."""
-_TICK = 1_000_000_000  # nanoseconds; file systems keep times to a second or better
 _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "afs")  # file systems without the locks SQLite needs
 _KIND = "budget entry"
 _TABLES = (
@@ -106,7 +105,6 @@ class Store:
             sqlalchemy.event.listen(self._engine, "begin", _begin_immediate)
         self._rows: list[Row] = []
         self._link = ""
-        self._clean: tuple[int, int, int] | None = None
         key = signing_key()
         if key is None:
             raise InvalidInput(
@@ -126,28 +124,15 @@ class Store:
         return tuple(self._rows)
 
     def refresh(self) -> None:
-        """Read and check what was appended since; a file that did not change is not read again."""
-        stamp = self._stamp()
-        if stamp is not None and stamp == self._clean:
-            return
+        """Read and check what was appended since."""
         with self._transaction() as run:
             self._read(run)
-        # A change within one tick of the clock of the file system would leave its time as it is.
-        settled = stamp is not None and time.time_ns() - stamp[0] > _TICK
-        self._clean = stamp if settled else None
-
-    def _stamp(self) -> tuple[int, int, int] | None:
-        if self.path is None or not self.path.exists():
-            return None
-        found = self.path.stat()
-        return found.st_mtime_ns, found.st_size, found.st_ino
 
     def append(self, make: Callable[[tuple[Row, ...]], Sequence[Draft]]) -> tuple[Row, ...]:
         """Append what `make` gives for the rows so far, in one transaction; nobody appends in between."""
         with self._transaction() as run:
             self._read(run)
-            drafts = make(self.rows)
-            added = [self._insert(run, draft) for draft in drafts]
+            added = [self._insert(run, draft) for draft in make(self.rows)]
             if added:
                 run("UPDATE head SET counter = :counter, link = :link", counter=len(self._rows), link=self._link)
         if added:

@@ -14,7 +14,7 @@ from typer.exceptions import TyperException
 
 from tacit import __version__
 from tacit.check import show_values, speaking_to, values_shown, visible
-from tacit.cli.console import Interrupted, LazyGroup
+from tacit.cli.console import REFUTED, Interrupted, LazyGroup
 from tacit.errors import Changed, CodeWarning, LeakWarning, PrivacyWarning, TacitError, missing_extra
 
 _GO_ON = {
@@ -72,10 +72,8 @@ def _run(arguments: list[str]) -> int:
         return _fail(f"interrupted. {_GO_ON.get(arguments[0], _AGAIN)}", 1)
     except TyperException as error:
         return _fail(error.format_message(), 2)
-    except Changed as error:
-        return _fail(str(error), 3)
     except TacitError as error:
-        return _fail(str(error), 2)
+        return _fail(str(error), REFUTED if isinstance(error, Changed) else 2)
     except Exception as error:
         if isinstance(error, ImportError) and (missing := missing_extra(error)):
             return _fail(str(missing), 2)

@@ -227,8 +227,7 @@ def total_sentence(dataset: DatasetBudget | None) -> str:
         return NOT_TRACKED
     known = dataset.known
     runs = sum(held.status != "abandoned" and bool(held.steps) for held in known.held.values())
-    many = "1 run" if runs == 1 else f"{runs} runs"
-    return f"Budget {dataset.name}: {many} {totals.spent_in_words(known)}."
+    return f"Budget {dataset.name}: {runs} run{'' if runs == 1 else 's'} {totals.spent_in_words(known)}."
 
 
 def charged_name(budget: str | None, no_budget: bool) -> str | None:

@@ -204,8 +204,7 @@ def patterns(names: Sequence[str]) -> dict[str, list[str]]:
         groups.setdefault(stem if stem.strip("_") else name, []).append(name)
     found: dict[str, list[str]] = {}
     for stem, group in groups.items():
-        shared = len(group) >= _PREFIX_COLUMNS
-        found |= {f"{stem}*": group} if shared else {name: [name] for name in group}
+        found |= {f"{stem}*": group} if len(group) >= _PREFIX_COLUMNS else {name: [name] for name in group}
     return found
 
 

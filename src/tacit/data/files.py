@@ -24,8 +24,7 @@ from tacit.errors import InvalidInput, MissingData, TacitError
 def listed(names: Iterable[object], most: int = 5) -> str:
     """At most `most` of `names`, with the count of those left out."""
     every = [str(name) for name in names]
-    rest = f" and {len(every) - most} more" if len(every) > most else ""
-    return ", ".join(every[:most]) + rest
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
 
 
 def bad_cells(

@@ -300,16 +300,14 @@ def ratings(content: bytes, *, separator: str, users: int, items: int) -> tuple[
     Raises:
         InvalidInput: a line has other columns, or a number is outside what the release declares.
     """
-    lines = content.decode("ascii").split("\n")
-    table = [line.split(separator) for line in lines if line.strip()]
+    table = [line.split(separator) for line in content.decode("ascii").split("\n") if line.strip()]
     if not table or any(len(row) != 4 for row in table):
         raise check.fail("ratings", f"lines of four numbers parted by {separator!r}", "lines of another form")
-    values = np.array(table, dtype=np.int64)
-    pairs, stars = values[:, :2] - 1, values[:, 2]
-    inside = (pairs >= 0).all() and (pairs < [users, items]).all() and ((stars >= 1) & (stars <= 5)).all()
-    if not inside:
+    values = np.array(table, dtype=np.int64)[:, :3]
+    if not ((values >= 1) & (values <= [users, items, 5])).all():
         rule = f"of users 1..{users}, items 1..{items} and stars 1..5"
         raise check.fail("ratings", rule, "others among them")
+    pairs, stars = values[:, :2] - 1, values[:, 2]
     return pairs, stars
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -31,17 +31,8 @@ Allocated = mechanisms.BalancedIteration | mechanisms.RandomAllocation
 """Mechanisms whose records take part in a known number of steps, in secret ones."""
 
 
-class Observer(Protocol):
-    """Scores canaries from their coordinates of one release after another."""
-
-    @property
-    def total(self) -> np.ndarray | float:
-        """The score of each canary so far, shape (canaries,)."""
-        ...
-
-    def add(self, release: np.ndarray) -> None:
-        """Add one release, the coordinate of each canary, shape (canaries,)."""
-        ...
+Observer = audit.LikelihoodRatio | audit.AllocationLikelihoodRatio | audit.GroupedLikelihoodRatio
+"""Scores canaries, as `total`, from their coordinates of the releases that it is given one after another by `add`."""
 
 
 @dataclass(frozen=True)

@@ -154,8 +154,7 @@ def _told(paid: Ledger, mechanism: DiscreteGaussian, delta: float) -> dict[str, 
 def _losses(dataset: Dataset, predicted: np.ndarray) -> np.ndarray:
     """1 for a right label, the squared error of a number as a share of its largest: in [0, 1] whatever is predicted."""
     if dataset.task == "classification":
-        right = (predicted.argmax(axis=1) == dataset.y_test) & np.isfinite(predicted).all(axis=1)
-        return right.astype(float)
+        return ((predicted.argmax(axis=1) == dataset.y_test) & np.isfinite(predicted).all(axis=1)).astype(float)
     found, values = expected_numbers(dataset, predicted).astype(float), numbers_of(dataset, dataset.y_test)
     shares = ((found - values) / _span(dataset)) ** 2
     return np.where(np.isfinite(shares), np.clip(shares, 0.0, 1.0), 1.0)

@@ -12,7 +12,7 @@ from typing import Any
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.errors import Changed, InvalidInput
-from tacit.serialization import json_table, json_text, write_bytes, write_text
+from tacit.serialization import json_table, json_text, texts_in, write_bytes, write_text
 from tacit.signing import Origin, code_digest, latest_place, new_id, origin_of, raise_count, signature_of
 
 CONFIG, LEDGER, CARD, PAGE = "config.json", "ledger.json", "card.json", "card.html"
@@ -258,14 +258,7 @@ _LONGEST = 20_000  # characters of a text; the longest that a run writes is a se
 
 def check_texts(name: str, table: Mapping[str, Any]) -> None:
     """Raise `InvalidInput` where a text in `table` would act on a terminal or fill it."""
-    left: list[Any] = [table]
-    while left:
-        value = left.pop()
-        if isinstance(value, dict):
-            left += [*value, *value.values()]
-        elif isinstance(value, list | tuple):
-            left += value
-        elif isinstance(value, str):
-            if len(value) > _LONGEST:
-                raise check.fail(f"each text of {name}", f"at most {_LONGEST} characters long", len(value))
-            check.printable(f"each text of {name}", value)
+    for text in texts_in(table):
+        if len(text) > _LONGEST:
+            raise check.fail(f"each text of {name}", f"at most {_LONGEST} characters long", len(text))
+        check.printable(f"each text of {name}", text)

@@ -13,7 +13,7 @@ from typing import Any
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.locking import writing
-from tacit.serialization import json_table, json_text, write_text
+from tacit.serialization import json_table, json_text, texts_in, write_text
 from tacit.signing import new_id
 from tacit.statement import keys
 
@@ -139,17 +139,10 @@ def check_texts(name: str, value: object) -> None:
         name: what the message calls it.
         value: of JSON.
     """
-    if isinstance(value, dict):
-        for key, item in value.items():
-            check_texts(name, key)
-            check_texts(name, item)
-    elif isinstance(value, list):
-        for item in value:
-            check_texts(name, item)
-    elif isinstance(value, str):
-        if not unicodedata.is_normalized("NFC", value):
+    for text in texts_in(value):
+        if not unicodedata.is_normalized("NFC", text):
             raise InvalidInput(f"{name} must be of texts in Unicode normal form C; got another form.")
-        if any(unicodedata.category(character) in _HIDDEN for character in value):
+        if any(unicodedata.category(character) in _HIDDEN for character in text):
             raise InvalidInput(f"{name} must be free of control characters; got one.")
 
 

@@ -138,18 +138,14 @@ def curve_of(folder: Path) -> np.ndarray | None:
     A curve takes a second and is kept beside the runs, by the hash of its ledger.
     """
     ledger = open_run(folder).ledger
-    if ledger.hash not in _CURVES:
-        kept = folder.parent / FOLDER / "curves" / f"{ledger.hash}.json"
-        table = json_table("curve", kept) if kept.is_file() else {}
-        if table.get("version") != __version__:
-            table = {"version": __version__, "beta": _curve(ledger)}
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_text(kept, json_text(table))
-        _CURVES[ledger.hash] = None if table["beta"] is None else np.array(table["beta"])
-    return _CURVES[ledger.hash]
+    kept = folder.parent / FOLDER / "curves" / f"{ledger.hash}.json"
+    table = json_table("curve", kept) if kept.is_file() else {}
+    if table.get("version") != __version__:
+        table = {"version": __version__, "beta": _curve(ledger)}
+        write_text(kept, json_text(table))
+    return None if table["beta"] is None else np.array(table["beta"])
 
 
-_CURVES: dict[str, np.ndarray | None] = {}
 _drawing = Lock()
 
 

@@ -13,7 +13,7 @@ from tacit.mechanisms import Mechanism
 from tacit.runs import builders
 from tacit.runs.config import Config
 from tacit.runs.held_out import callbacks_of, told_of
-from tacit.runs.methods.base import Baseline, Job, Method, Predict, Scalar, Trained
+from tacit.runs.methods.base import Baseline, Job, Method, Predict, Scalar, Settings, Trained
 from tacit.runs.run_signature import CHECKPOINT, MODEL
 from tacit.runs.settings import GradientSettings
 from tacit.tradeoff import Epsilon
@@ -26,16 +26,64 @@ _OF_CONFIG = ("batch_size", "public_size", "epochs", "delta", "checkpoint_every"
 _ALGORITHMS = {"sgd": "DP-SGD", "adam": "DP-Adam", "adam_bc": "DP-AdamBC", "adagrad": "DP-AdaGrad"}
 
 
-class Gradient(Method[GradientSettings]):
+class Network(Method[Settings]):
+    """A method whose model is the network that the configuration names."""
+
+    def units(self, job: Job) -> int:
+        """The number of records, or of users where whole users are sampled."""
+        return builders.sampling_of(job.config, job.dataset).units(len(job.dataset.y_train))
+
+    def nonprivate_baseline(self, job: Job) -> Baseline:
+        """The same training without clipping and noise."""
+        dataset = job.dataset
+        model, optimizer, scheduler = self._parts(_without_privacy(job))
+        watched = training.Functions(on_step=lambda done, total: job.on_progress("non-private baseline", done, total))
+        history = training.fit_nonprivate(
+            model,
+            dataset.x_train,
+            builders.targets_of(dataset),
+            loss=builders.loss_of(dataset, job.config),
+            optimizer=optimizer,
+            sample_rate=self._sample_rate(job),
+            epochs=job.config.epochs,
+            stream=builders.stream_of(job.config),
+            evaluate=builders.evaluator(dataset),
+            scheduler=scheduler,
+            scheduler_per="step",
+            precision=job.config.precision,
+            callbacks=[watched],
+        )
+        return history, builders.predictor(model, dataset)
+
+    def load(self, job: Job) -> Predict:
+        """The network of the run in `job.folder`."""
+        return builders.predictor(self._stored(job), job.dataset)
+
+    def module(self, job: Job) -> nn.Module:
+        """The network of the run in `job.folder`, with its last step from scores to answers."""
+        return builders.Answers(self._stored(job), job.dataset)
+
+    def _stored(self, job: Job) -> nn.Module:
+        model = builders.network_of(job.config, job.dataset)
+        training.load_model(model, job.folder / MODEL)
+        return model
+
+    def _sample_rate(self, job: Job) -> float:
+        return job.config.batch_size / (job.config.public_size or self.units(job))
+
+    def _parts(self, job: Job) -> Parts:
+        model = builders.network_of(job.config, job.dataset)
+        optimizer = builders.optimizer_of(job.config, model)
+        steps = resolve_steps(self._sample_rate(job), None, job.config.epochs)
+        return model, optimizer, builders.scheduler_of(job.config, optimizer, steps)
+
+
+class Gradient(Network[GradientSettings]):
     """DP-SGD: clipped and noised gradients, by the keys of the configuration itself."""
 
     keeps_checkpoints: ClassVar[bool] = True
     trains_on_ranks: ClassVar[bool] = True
     takes_weights: ClassVar[bool] = True  # They enter the loss before its gradient is clipped.
-
-    def units(self, job: Job) -> int:
-        """The number of records, or of users where whole users are sampled."""
-        return builders.sampling_of(job.config, job.dataset).units(len(job.dataset.y_train))
 
     def train(self, job: Job) -> Trained:
         """Train by DP-SGD, accounting for every step."""
@@ -104,50 +152,6 @@ class Gradient(Method[GradientSettings]):
             **config.execution,
             distributed=world_size() > 1,
         )
-
-    def nonprivate_baseline(self, job: Job) -> Baseline:
-        """The same training without clipping and noise."""
-        dataset = job.dataset
-        model, optimizer, scheduler = self._parts(_without_privacy(job))
-        watched = training.Functions(on_step=lambda done, total: job.on_progress("non-private baseline", done, total))
-        history = training.fit_nonprivate(
-            model,
-            dataset.x_train,
-            builders.targets_of(dataset),
-            loss=builders.loss_of(dataset, job.config),
-            optimizer=optimizer,
-            sample_rate=self._sample_rate(job),
-            epochs=job.config.epochs,
-            stream=builders.stream_of(job.config),
-            evaluate=builders.evaluator(dataset),
-            scheduler=scheduler,
-            scheduler_per="step",
-            precision=job.config.precision,
-            callbacks=[watched],
-        )
-        return history, builders.predictor(model, dataset)
-
-    def load(self, job: Job) -> Predict:
-        """The network of the run in `job.folder`."""
-        return builders.predictor(self._stored(job), job.dataset)
-
-    def module(self, job: Job) -> nn.Module:
-        """The network of the run in `job.folder`, with its last step from scores to answers."""
-        return builders.Answers(self._stored(job), job.dataset)
-
-    def _stored(self, job: Job) -> nn.Module:
-        model = builders.network_of(job.config, job.dataset)
-        training.load_model(model, job.folder / MODEL)
-        return model
-
-    def _sample_rate(self, job: Job) -> float:
-        return job.config.batch_size / (job.config.public_size or self.units(job))
-
-    def _parts(self, job: Job) -> Parts:
-        model = builders.network_of(job.config, job.dataset)
-        optimizer = builders.optimizer_of(job.config, model)
-        steps = resolve_steps(self._sample_rate(job), None, job.config.epochs)
-        return model, optimizer, builders.scheduler_of(job.config, optimizer, steps)
 
 
 def _without_privacy(job: Job) -> Job:

@@ -6,16 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from tacit import check
 from tacit.data import Dataset, load, made_of, same_records
 from tacit.errors import InvalidInput
 from tacit.runs.builders import evaluator, network_of, predictor, stream_of
-from tacit.runs.methods.base import Baseline, Job, Method, Predict, Scalar, Trained
-from tacit.runs.methods.gradient import Gradient
+from tacit.runs.methods.base import Job, Scalar, Trained
+from tacit.runs.methods.gradient import Network
 from tacit.runs.run_signature import MODEL
-from tacit.runs.settings import GradientSettings, TicketSettings
+from tacit.runs.settings import TicketSettings
 from tacit.tickets import PrivateTicket, Ticket, TicketPlan, TicketRun, iterative_tickets
 from tacit.tickets.iterative_pruning import ORIGINS, data_free_ticket, transferred_ticket
 from tacit.training import save_model
@@ -25,7 +24,7 @@ _OF_SETTINGS = ("mode", "search_epochs", "densities", "penalty", "validation_sha
 """Fields of a plan by where they are set."""
 
 
-class TicketMethod(Method[TicketSettings]):
+class TicketMethod(Network[TicketSettings]):
     """A private lottery ticket; see `TicketSettings` for its modes."""
 
     def train(self, job: Job) -> Trained:
@@ -65,18 +64,6 @@ class TicketMethod(Method[TicketSettings]):
             algorithm=f"DP lottery ticket, mode {self.settings.mode}",
             settings={"delta": job.config.delta},
         )
-
-    def nonprivate_baseline(self, job: Job) -> Baseline:
-        """The dense network without privacy."""
-        return Gradient(GradientSettings()).nonprivate_baseline(job)
-
-    def load(self, job: Job) -> Predict:
-        """The network of the run in `job.folder`."""
-        return Gradient(GradientSettings()).load(job)
-
-    def module(self, job: Job) -> nn.Module:
-        """The network of the run in `job.folder`, with its last step from scores to answers."""
-        return Gradient(GradientSettings()).module(job)
 
     def _plan(self, job: Job) -> TicketPlan:
         config = job.config
