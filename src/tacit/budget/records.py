@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from tacit import check
-from tacit.accounting import Ledger
+from tacit.accounting import Facts, Ledger
 from tacit.accounting.adaptivity import FOLLOWING, PAST_PLAN
-from tacit.accounting.facts import Facts
 from tacit.budget.scopes import Scope, target_from_spec
 from tacit.budget.store import Row
 from tacit.mechanisms import Mechanism, from_spec

@@ -92,7 +92,6 @@ class Store:
     """
 
     def __init__(self, url: str | Path, *, create: bool = False):
-        import sqlalchemy
         import sqlalchemy.event
 
         self.url = _url(url)
@@ -180,7 +179,6 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[Callable[..., Any]]:
         """Context of one transaction: `run(statement, **values)`; an error in it undoes everything."""
-        import sqlalchemy
         import sqlalchemy.exc
 
         before, link = len(self._rows), self._link
@@ -249,7 +247,6 @@ def _opened(place: str) -> Store:
 
 
 def _url(url: str | Path) -> Any:
-    import sqlalchemy
     import sqlalchemy.exc
 
     text = str(url)

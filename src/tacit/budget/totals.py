@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from tacit import accounting, check
-from tacit.accounting import Ledger
+from tacit import check
+from tacit.accounting import Ledger, accountant
 from tacit.accounting.adaptivity import FIXED
 from tacit.accounting.registry import ask
 from tacit.budget.records import ABANDONED, Held, Known, Steps, mechanisms
@@ -66,7 +66,7 @@ def total_of(known: Known) -> Ledger:
 def curve_of(ledger: Ledger, target: Target | None) -> TradeOff:
     """The total by `pld`; where it refuses, by the proven accountant with the least number at `target`."""
     try:
-        return accounting.accountant("pld")(ledger)
+        return accountant("pld")(ledger)
     except Refused as refusal:
         found = [each for each in map(partial(_asked, ledger, target), _FALLBACKS) if each is not None]
         if not found:
@@ -77,7 +77,7 @@ def curve_of(ledger: Ledger, target: Target | None) -> TradeOff:
 def _asked(ledger: Ledger, target: Target | None, name: str) -> TradeOff | None:
     """The total by the accountant `name`; None where it refuses, at once or at `target`."""
     try:
-        answer = accounting.accountant(name)(ledger)
+        answer = accountant(name)(ledger)
         reached(Epsilon(1.0, _DELTA) if target is None else target, answer)
     except Refused:
         return None

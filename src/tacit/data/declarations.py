@@ -12,7 +12,6 @@ import numpy as np
 from tacit import check
 from tacit.data import labels
 from tacit.data.delimited import HEADERLESS
-from tacit.data.labels import numbers
 from tacit.data.schema import CATEGORY, CODE, DATE, NUMBER, Column, Schema, date_of_end, is_pattern, missing_cells
 
 Value = TypeVar("Value")
@@ -281,7 +280,7 @@ def read_off(name: str, values: np.ndarray, codes: Sequence[str], *, toml: bool)
     present = values[~missing_cells(values, codes)]
     texts, _ = labels.distinct(present)
     if all(check.is_number(value) for value in texts):
-        finite = [value for value in numbers(np.array(texts)) if np.isfinite(value)]
+        finite = [value for value in labels.numbers(np.array(texts)) if np.isfinite(value)]
         low, high = min(finite, default=0.0), max(finite, default=0.0)
         return "bounds", (low, high)
     if len(texts) > MOST_UNDECLARED_CATEGORIES:

@@ -20,7 +20,6 @@ from tacit.data import labels
 from tacit.data.answers import CATEGORY, DATE, DROP, FROM_FILE, NUMBER, USUAL_CODES, Draft, Entry
 from tacit.data.declarations import column_named
 from tacit.data.delimited import HEADERLESS, SEPARATORS, TableFormat, is_parquet, opened, read_columns, table_file
-from tacit.data.labels import numbers
 from tacit.data.schema import day_of, days, missing_cells
 
 _ENCODINGS = ("utf-8", "cp1252", "latin-1")
@@ -138,7 +137,7 @@ def _ends(present: np.ndarray, form: str | None) -> tuple[str, str]:
     if form is not None:
         texts = sorted(labels.distinct(present)[0], key=lambda text: day_of(text, form))
         return (texts[0], texts[-1]) if form else (texts[0][:10], texts[-1][:10])
-    finite = numbers(present)
+    finite = labels.numbers(present)
     finite = finite[np.isfinite(finite)]
     if not len(finite) or finite.min() == finite.max():
         return "0", "1"

@@ -13,7 +13,6 @@ import numpy as np
 from tacit import check
 from tacit.data import labels
 from tacit.data.files import bad_cells, listed
-from tacit.data.labels import numbers, one_hot, scaled
 from tacit.serialization import tuples
 
 NUMBER, DATE, CATEGORY, CODE = "number", "date", "category", "code"
@@ -73,16 +72,16 @@ class Column:
         """
         absent = missing_cells(values, self.missing)
         if self.kind == CATEGORY:
-            hot = one_hot(np.where(absent, "", values.astype(object)), self.categories)
+            hot = labels.one_hot(np.where(absent, "", values.astype(object)), self.categories)
             return hot, hot.sum(axis=1) == 0
         if self.kind == CODE:
             return self._codes(values)
-        read = numbers(values) if self.kind == NUMBER else days(values, self.date_format)
+        read = labels.numbers(values) if self.kind == NUMBER else days(values, self.date_format)
         if self.fill is not None:
             read = np.where(absent, self.fill, read)
         elif absent.any():
             read = np.where(absent, np.nan, read)
-        block = scaled(read, self.low, self.high)
+        block = labels.scaled(read, self.low, self.high)
         bad = ~np.isfinite(block[:, 0])
         return (np.hstack([block, absent.astype(np.float32)[:, None]]) if self.indicator else block), bad
 
@@ -92,7 +91,7 @@ class Column:
             found, inverse = labels.distinct(values)
             read = np.array([place.get(value, np.nan) for value in found])[inverse]
         else:
-            read = numbers(values) - self.low
+            read = labels.numbers(values) - self.low
         bad = ~((read >= 0) & (read < self.size) & (read == np.floor(read)))
         return np.where(bad, 0, read).astype(np.int64)[:, None], bad
 

@@ -18,7 +18,6 @@ from tacit.data.dataset import Dataset, from_arrays, report, rows_fact, split, s
 from tacit.data.declarations import Declarations, schema_of, undeclared_hint
 from tacit.data.delimited import TableFormat, frame_columns, read_columns
 from tacit.data.files import bad_cells, listed, optional
-from tacit.data.labels import numbers
 from tacit.data.schema import missing_cells
 
 
@@ -199,7 +198,7 @@ def _answers(values: np.ndarray, declared: Declarations) -> np.ndarray:
     """The target column; of a regression as numbers."""
     if declared.task != "regression":
         return values
-    answers = np.where(missing_cells(values, declared.codes), np.nan, numbers(values))
+    answers = np.where(missing_cells(values, declared.codes), np.nan, labels.numbers(values))
     hint = "Remove these rows, because a record without an answer teaches nothing"
     _refuse(~np.isfinite(answers), declared.target, "finite numbers in the target column", hint)
     return answers.astype(np.float32)
@@ -213,7 +212,7 @@ def _refuse(bad: np.ndarray, column: str | None, rule: str, hint: str) -> None:
 def _weights(values: np.ndarray, declared: Declarations) -> np.ndarray:
     """Weights as shares of the declared bound, in [0, 1]: no record counts more than the bound."""
     assert declared.weight_bound is not None
-    found = numbers(values)
+    found = labels.numbers(values)
     _refuse(~(np.isfinite(found) & (found >= 0)), declared.weights, "finite weights >= 0", "Correct these cells")
     return (np.minimum(found, declared.weight_bound) / declared.weight_bound).astype(np.float32)
 

@@ -26,7 +26,6 @@ from tacit.data.image_folder import image_folder
 from tacit.data.table import dataset_from
 from tacit.data.words import COLUMNS
 from tacit.gradients import examine
-from tacit.models import module_at
 from tacit.noise import SeededStream, Stream
 from tacit.runs.config import Config
 from tacit.runs.decision_metrics import metric_on_test
@@ -71,7 +70,7 @@ def network_of(config: Config, dataset: Dataset) -> nn.Module:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.init_seed)
-        model = module_at(config.model) if ":" in config.model else _network(config, dataset)
+        model = models.module_at(config.model) if ":" in config.model else _network(config, dataset)
         if config.zero_start:
             last = [each for each in model.modules() if isinstance(each, nn.Linear)][-1:]
             for parameter in (each for layer in last for each in layer.parameters()):

@@ -16,8 +16,7 @@ import numpy as np
 
 from tacit.accounting import Ledger
 from tacit.accounting.claims import claim_of
-from tacit.audit import evidence
-from tacit.audit.evidence import CanaryEvidence, canary_power
+from tacit.audit.evidence import SIMULATED, CanaryEvidence, canary_power
 from tacit.calibration import smallest
 from tacit.data import Dataset
 from tacit.errors import InvalidInput
@@ -130,7 +129,7 @@ def _simulated_runs(training: Training, copies: int) -> int:
     began = time.perf_counter()
     training.simulated(np.zeros(_CANARIES, dtype=bool), 0, true_noise=1.0)
     each = max(time.perf_counter() - began, 1e-9)
-    return min(evidence.SIMULATED, max(_FEWEST_SIMULATED, int(_SIMULATION_SECONDS / (copies * each))))
+    return min(SIMULATED, max(_FEWEST_SIMULATED, int(_SIMULATION_SECONDS / (copies * each))))
 
 
 def _leaky(config: Config, ledger: Ledger, training: Training) -> tuple[str, float]:

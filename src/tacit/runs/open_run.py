@@ -27,7 +27,6 @@ from tacit.relation import Relation
 from tacit.reports.card import card_of_page, check_card, ledger_table
 from tacit.runs import run_signature
 from tacit.runs.config import Config, config_from_table
-from tacit.runs.run_signature import CARD, check_texts
 from tacit.serialization import LARGEST, json_table, json_text, table_of, write_text
 from tacit.signing import Origin, code_digest, origin_of, signature_of
 from tacit.standing import Standing
@@ -68,7 +67,7 @@ class OpenedRun:
         if name not in self._contents:
             raise check.fail("RUN", f"the folder of a `tacit train`, with {name} in it", str(self.folder))
         table = table_of(name, self._contents[name], str(self.folder / name))
-        check_texts(name, table)
+        run_signature.check_texts(name, table)
         return table
 
     def needs(self, *names: str) -> None:
@@ -198,7 +197,7 @@ class OpenedRun:
                     ours = answers.get(name)
                     if ours is None or not (_agree if known else _holds)(row, ours, ledger.standing):
                         # Without the number itself, which nobody should read.
-                        raise Changed(CARD, f"states another number by {name} than its ledger.json gives")
+                        raise Changed(run_signature.CARD, f"states another number by {name} than its ledger.json gives")
                     told = {"accountant": name, "stated": float(row["epsilon"]), "recomputed": ours["epsilon"]}
                     found.append(told)
         return found
@@ -280,7 +279,7 @@ class OpenedRun:
             if run_signature.LEDGER in self._contents:
                 for name, value in json.loads(json_text(ledger_table(self.ledger))).items():
                     if name in self.own_card and self.own_card[name] != value:
-                        raise Changed(CARD, f"is not the card of its ledger.json, by its {name}")
+                        raise Changed(run_signature.CARD, f"is not the card of its ledger.json, by its {name}")
             best = best_guarantee(self.own_card)
         self._numbers([best] if best else [])
         self._check_sizes()

@@ -16,8 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import tacit
-from tacit import check
+from tacit import __version__, check
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput, Refused, TacitError
 from tacit.relation import unit_in_words
@@ -246,8 +245,8 @@ def _digests(payload: dict[str, Any], model: Path | None) -> Iterator[Finding]:
         same = _digest_of(model) == stated["model"]
         yield _judged("digests.model", same, "The file is the model of the statement.", "The file is another model.")
     software = payload["software"]
-    says = f"It was written by version {software['tacit']}; this is {tacit.__version__}."
-    if software["tacit"] == tacit.__version__:
+    says = f"It was written by version {software['tacit']}; this is {__version__}."
+    if software["tacit"] == __version__:
         says = "It is that of the package here."
         if software["package"] != document.package_digest():
             says = "The package that wrote it has other code than the one here."

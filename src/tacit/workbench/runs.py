@@ -16,8 +16,7 @@ from tacit.accounting import Ledger, accountant
 from tacit.budget.registry import find_registry
 from tacit.budget.totals import left_in_words, total_table
 from tacit.errors import Changed, Refused, TacitError
-from tacit.reports import words
-from tacit.reports.card import card_markdown
+from tacit.reports import card_markdown, words
 from tacit.runs.open_run import open_run
 from tacit.serialization import json_table, json_text, write_text
 
