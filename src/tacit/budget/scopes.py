@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from tacit.accounting import Filter, Odometer
 from tacit.accounting.filters import KINDS as FILTERS
 from tacit.mechanisms import Compose, Gaussian, Mechanism, from_spec
 from tacit.mechanisms.spec import mechanism_rows
-from tacit.relation import Relation
 from tacit.root_finding import bisect
 from tacit.tradeoff import Advantage, Epsilon, Errors, Mu, Target
 
@@ -97,7 +95,9 @@ class Scope:
             BudgetExceeded: it does not admit all of them.
             Refused: the filter's kind has no cost for one of them.
         """
-        found = _filter(self, Relation.parse(relation)).copy()
+        assert self.budget is not None
+        plan = Gaussian(1.0) if self.kind == "renyi" and self.plan is None else self.plan
+        found = Filter(self.kind, self.budget, plan=plan, relation=relation)
         for mechanism, steps in ran:
             found.charge(mechanism, steps)
         return found
@@ -108,13 +108,6 @@ class Scope:
         for mechanism, steps in ran:
             found.charge(mechanism, steps)
         return found
-
-
-@lru_cache(maxsize=32)
-def _filter(scope: Scope, relation: Relation) -> Filter:
-    assert scope.budget is not None
-    plan = Gaussian(1.0) if scope.kind == "renyi" and scope.plan is None else scope.plan
-    return Filter(scope.kind, scope.budget, plan=plan, relation=relation)
 
 
 def used(filter: Filter) -> float:

@@ -6,7 +6,7 @@ which one may answer for all columns at once.
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,105 +176,83 @@ def ask_about(
             return now
         return draft_of(name, columns, form, target=goal, task=kind)
 
-    found = draft_of(name, columns, form, target=target, task=task)
-    first = _Question(
-        lambda now: f"Column to predict [{now.target.key}]",
-        lambda now, typed: drafted(now, column_named("target", typed or now.target.key, columns), now.task),
-    )
-    second = _Question(
-        lambda now: f"Task: {', '.join(TASKS)} [{now.task}]",
-        lambda now, typed: drafted(now, now.target.key, typed or now.task),
-    )
-    for question in (first, second, *_further(columns)):
-        found = question.asked(found)
-    return found
+    def of_target(now: Draft, typed: str) -> Draft:
+        return drafted(now, column_named("target", typed or now.target.key, columns), now.task)
+
+    def of_user(now: Draft, typed: str) -> Draft:
+        return now.answered({"user": column_named("user", typed, columns) if typed else ""})
+
+    now = draft_of(name, columns, form, target=target, task=task)
+    now = _asked(now, f"Column to predict [{now.target.key}]", of_target)
+    tasks = f"Task: {', '.join(TASKS)} [{now.task}]"
+    now = _asked(now, tasks, lambda now, typed: drafted(now, now.target.key, typed or now.task))
+    now = _asked(now, "Column of persons, if one may have several records (Enter: none)", of_user, ("user",))
+    now = _asked(now, _roles_prompt(now), _with_roles, ("role", "features"))
+    for role in _WAYS:
+        now = _with_range(now, lambda now, role=role: [entry for entry in now.entries if entry.role == role], columns)
+    now = _with_range(now, lambda now: [now.target], columns)
+    codes = ",".join(USUAL_CODES)
+    missing = f"Codes of missing cells, besides an empty one [{codes}]"
+    now = _asked(now, missing, lambda now, typed: now.answered({"missing": typed or codes}), ("values",))
+    now = _asked(now, _fill_prompt(now), _with_fills, ("fill",))
+    now = _asked(now, _source_prompt(now), _with_sources, ("source",))
+    cost = f"Epsilon, delta and method ({', '.join(METHODS)}) [2.0, {now.delta_used:g}, auto]"
+    return _asked(now, cost, _with_cost, _SETTINGS)
 
 
 def _every(now: Draft) -> list[Entry]:
     return [now.target, *now.entries]
 
 
-@dataclass(frozen=True)
-class _Question:
-    """One prompt.
+def _asked(
+    now: Draft,
+    prompt: str,
+    step: Callable[[Draft, str], Draft],
+    fields: tuple[str, ...] = (),
+    about: Callable[[Draft], Sequence[Entry]] = _every,
+) -> Draft:
+    """The draft with the answer to a prompt; what is wrong is told and asked for again, and what was right stays.
 
-    Attributes:
-        prompt: of a draft; empty where nothing is asked.
+    Args:
+        now: the draft before it.
+        prompt: empty where nothing is asked.
         step: the draft with an answer.
         fields: whose faults are told and asked for again.
         about: the entries whose fields they are.
     """
+    while prompt:
+        try:
+            now = step(now, input(f"{prompt}: ").strip())
+            wrong = _wrong(now, fields, [entry.key for entry in about(now)])
+        except EOFError:
+            raise check.fail("the answers", "given to every question", "an end of the input") from None
+        except TacitError as error:
+            wrong = [str(error)]
+        for sentence in wrong[:_SHOWN]:
+            screen(stderr=True).print(sentence, soft_wrap=True)
+        prompt = prompt if wrong else ""
+    return now
 
-    prompt: Callable[[Draft], str]
-    step: Callable[[Draft, str], Draft]
-    fields: tuple[str, ...] = ()
-    about: Callable[[Draft], Sequence[Entry]] = _every
 
-    def asked(self, now: Draft) -> Draft:
-        """The draft with the answer; what is wrong is told and asked for again, and what was right stays."""
-        prompt = self.prompt(now)
-        while prompt:
-            try:
-                now = self.step(now, input(f"{prompt}: ").strip())
-                wrong = self._wrong(now)
-            except EOFError:
-                raise check.fail("the answers", "given to every question", "an end of the input") from None
-            except TacitError as error:
-                wrong = [str(error)]
-            for sentence in wrong[:_SHOWN]:
-                screen(stderr=True).print(sentence, soft_wrap=True)
-            prompt = prompt if wrong else ""
+def _wrong(now: Draft, fields: tuple[str, ...], keys: Sequence[str]) -> list[str]:
+    """A sentence for each of the entries `keys` whose answer breaks its rule, and for the settings beside them."""
+    found: dict[str, str] = {}
+    for name, sentence in now.faults().items():
+        field, colon, key = name.partition(":")
+        if field in fields and (not colon or key in keys):
+            found.setdefault(key or field, sentence)
+    return list(found.values())
+
+
+def _with_range(now: Draft, about: Callable[[Draft], list[Entry]], columns: Mapping[str, np.ndarray]) -> Draft:
+    """With the ranges, days or categories of columns of one role."""
+    asked = about(now)
+    if not asked:
         return now
-
-    def _wrong(self, now: Draft) -> list[str]:
-        """A sentence for each of its entries whose answer breaks its rule, and for the settings beside them."""
-        keys = [entry.key for entry in self.about(now)]
-        found: dict[str, str] = {}
-        for name, sentence in now.faults().items():
-            field, colon, key = name.partition(":")
-            if field in self.fields and (not colon or key in keys):
-                found.setdefault(key or field, sentence)
-        return list(found.values())
-
-
-def _further(columns: Mapping[str, np.ndarray]) -> Iterator[_Question]:
-    """What is asked once target and task are known."""
-    yield _Question(
-        lambda _: "Column of persons, if one may have several records (Enter: none)",
-        lambda now, typed: now.answered({"user": column_named("user", typed, columns) if typed else ""}),
-        ("user",),
-    )
-    yield _Question(_roles_prompt, lambda now, typed: now.answered(_roles(now, typed)), ("role", "features"))
-    for role in _WAYS:
-        yield _range_question(lambda now, role=role: [e for e in now.entries if e.role == role], columns)
-    yield _range_question(lambda now: [now.target], columns)
-    codes = ",".join(USUAL_CODES)
-    yield _Question(
-        lambda _: f"Codes of missing cells, besides an empty one [{codes}]",
-        lambda now, typed: now.answered({"missing": typed or codes}),
-        ("values",),
-    )
-    yield _Question(_fill_prompt, lambda now, typed: now.answered(_each("fill", typed, now.entries)), ("fill",))
-    yield _Question(_source_prompt, _with_sources, ("source",))
-    yield _Question(
-        lambda now: f"Epsilon, delta and method ({', '.join(METHODS)}) [2.0, {now.delta_used:g}, auto]",
-        _with_cost,
-        _SETTINGS,
-    )
-
-
-def _range_question(about: Callable[[Draft], list[Entry]], columns: Mapping[str, np.ndarray]) -> _Question:
-    """The question about the ranges, days or categories of columns of one role."""
-
-    def prompt(now: Draft) -> str:
-        asked = about(now)
-        if not asked:
-            return ""
-        what, example = _WAYS[asked[0].role]
-        names, more = ", ".join(entry.key for entry in asked), "; *=... for the rest" if len(asked) > 1 else ""
-        return f'{what} of {names}, as "{asked[0].key}={example}{more}"; look for what occurs (read, unpaid)'
-
-    return _Question(prompt, lambda now, typed: _declared(now, typed, about(now), columns), _RANGE, about)
+    what, example = _WAYS[asked[0].role]
+    names, more = ", ".join(entry.key for entry in asked), "; *=... for the rest" if len(asked) > 1 else ""
+    prompt = f'{what} of {names}, as "{asked[0].key}={example}{more}"; look for what occurs (read, unpaid)'
+    return _asked(now, prompt, lambda now, typed: _declared(now, typed, about(now), columns), _RANGE, about)
 
 
 def _roles_prompt(now: Draft) -> str:
@@ -284,12 +262,12 @@ def _roles_prompt(now: Draft) -> str:
     return 'Columns to change, as "2=drop; born=date %d.%m.%Y"; number, date, category or drop (Enter: none)'
 
 
-def _roles(now: Draft, typed: str) -> dict[str, str]:
+def _with_roles(now: Draft, typed: str) -> Draft:
     given = {}
     for key, value in _items(typed, now.entries):
         role, _, form = value.partition(" ")
         given |= {f"role:{key}": role} | ({f"date_format:{key}": form.strip()} if form else {})
-    return given
+    return now.answered(given)
 
 
 def _declared(now: Draft, typed: str, asked: Sequence[Entry], columns: Mapping[str, np.ndarray]) -> Draft:
@@ -327,6 +305,10 @@ def _fill_prompt(now: Draft) -> str:
     if not asked or now.task == "ratings":
         return ""
     return f'Constants for missing cells, as "{asked[0]}=VALUE" (Enter: the middle of each range)'
+
+
+def _with_fills(now: Draft, typed: str) -> Draft:
+    return now.answered(_each("fill", typed, now.entries))
 
 
 def _without_source(now: Draft) -> list[Entry]:

@@ -124,9 +124,8 @@ def dataset_from(
     else:
         columns, source = frame(path), "table in memory"
     schema, read = schema_of(declared, columns, toml=toml, headed=is_frame(path))
-    leaks = []
-    for what, names in ((what, sorted(names)) for what, names in read.items() if names):
-        leaks.append((f"{what} of {listed(names)}", undeclared_hint(what, names, toml=toml)))
+    unknown = {what: sorted(names) for what, names in read.items() if names}
+    leaks = [(f"{what} of {listed(names)}", undeclared_hint(what, names, toml=toml)) for what, names in unknown.items()]
     hint = "Replace it by public knowledge, then take it off read_from_data."
     leaks += [(check.text("each of read_from_data", what), hint) for what in declared.read_from_data]
     classes, span = declared.classes, declared.span

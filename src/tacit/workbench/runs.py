@@ -171,11 +171,9 @@ def budgets() -> list[dict[str, Any]]:
     registry = find_registry()
     if registry is None:
         return []
-    found = []
-    for known in (registry.dataset(name).known for name in registry.names):
-        left = [left_in_words(known, cap) for cap in known.caps.values()]
-        found.append(total_table(known) | {"left": left or ["No cap is set."]})
-    return found
+    known = [registry.dataset(name).known for name in registry.names]
+    left = [[left_in_words(each, cap) for cap in each.caps.values()] or ["No cap is set."] for each in known]
+    return [total_table(each) | {"left": told} for each, told in zip(known, left, strict=True)]
 
 
 def points_of(beta: np.ndarray) -> str:
