@@ -31,8 +31,7 @@ def fail(name: str, rule: str, value: object, hint: str = "") -> InvalidInput:
         value: the argument.
         hint: what to do, a sentence.
     """
-    sentence = f"{name} must be {rule}; got {value!r}."
-    return InvalidInput(f"{sentence} {hint}".strip())
+    return InvalidInput(f"{name} must be {rule}; got {value!r}. {hint}".strip())
 
 
 class Told(str):

@@ -28,8 +28,7 @@ class Standing(StrEnum):
     @staticmethod
     def weakest(*standings: "Standing") -> "Standing":
         """The standing of a composition: that of its weakest part."""
-        order = list(Standing)
-        return max(standings, key=order.index, default=Standing.PROVEN)
+        return max(standings, key=list(Standing).index, default=Standing.PROVEN)
 
 
 def upward(value: float | None, digits: int = 4) -> str:

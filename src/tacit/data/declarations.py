@@ -277,8 +277,7 @@ def read_off(name: str, values: np.ndarray, codes: Sequence[str], *, toml: bool)
     Raises:
         InvalidInput: there are more than 256 different texts.
     """
-    present = values[~missing_cells(values, codes)]
-    texts, _ = labels.distinct(present)
+    texts, _ = labels.distinct(values[~missing_cells(values, codes)])
     if all(check.is_number(value) for value in texts):
         finite = [value for value in labels.numbers(np.array(texts)) if np.isfinite(value)]
         low, high = min(finite, default=0.0), max(finite, default=0.0)

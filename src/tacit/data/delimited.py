@@ -97,8 +97,7 @@ def table_file(path: str | os.PathLike[str]) -> Path:
         got = f"{str(file)!r}.{looked} Check the spelling."
         raise MissingData(f"path must be an existing CSV or Parquet file; got {got}")
     if not file.name.lower().endswith((*CSV, *PARQUET)):
-        endings = ", ".join((*CSV, *PARQUET))
-        raise check.fail("path", f"a file whose name ends in {endings}", str(file))
+        raise check.fail("path", f"a file whose name ends in {', '.join((*CSV, *PARQUET))}", str(file))
     return file
 
 

@@ -183,8 +183,7 @@ def date_form(values: np.ndarray) -> str | None:
         >>> date_form(np.array(["31.12.1999", ""], dtype=object))
         '%d.%m.%Y'
     """
-    present = values[~missing_cells(values, USUAL_CODES)]
-    found = np.array(labels.distinct(present)[0], dtype=object)
+    found = np.array(labels.distinct(values[~missing_cells(values, USUAL_CODES)])[0], dtype=object)
     likely = [form for form in _DATES if np.isfinite(days(found[:1], form)).all()]
     return next((form for form in likely if np.isfinite(days(found, form)).all()), None)
 

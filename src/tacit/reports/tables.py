@@ -118,8 +118,7 @@ def plain_table(
 
 def pairs_table(values: Mapping[str, object]) -> Table:
     """Names and values, one line each; values that are not there are left out."""
-    rows = [{"name": name, "value": value} for name, value in values.items() if value is not None]
-    table = plain_table(rows)
+    table = plain_table([{"name": name, "value": value} for name, value in values.items() if value is not None])
     table.show_header = False
     for column in table.columns[:1]:
         column.style = "bold"

@@ -163,8 +163,7 @@ def check_settings(config: Config, dataset: Dataset, card: Mapping[str, Any], tr
     for file, stated in (("card.json", of_card), ("config.json", of_config)):
         for name, value in stated.items():
             if value is not None and not _agree(value, recorded[name]):
-                source = "config.json" if name == "clip_norm" else "ledger.json"
-                rule = f"{recorded[name]:g}, as in {source}"
+                rule = f"{recorded[name]:g}, as in {'config.json' if name == 'clip_norm' else 'ledger.json'}"
                 raise check.fail(f"{name} of {file}", rule, value, "One of the two files was changed.")
 
 

@@ -134,8 +134,7 @@ def _outputs(graph: Graph, task: str, classes: tuple[str, ...]) -> list[Any]:
     graph.add("Where", column, nan, _ANSWERS, name="probabilities")
     probabilities = describe("probabilities", types.DOUBLE, ["rows", len(classes)])
     if task == "ratings":
-        stars = graph.constant(np.array(classes, dtype=float))
-        graph.add("MatMul", "probabilities", stars, name="prediction")
+        graph.add("MatMul", "probabilities", graph.constant(np.array(classes, dtype=float)), name="prediction")
         return [describe("prediction", types.DOUBLE, ["rows"]), probabilities]
     best = graph.add("ArgMax", _ANSWERS, axis=1, keepdims=0)
     named = graph.add("Gather", graph.constant(np.array(classes)), best)

@@ -264,8 +264,7 @@ class OpenedRun:
             for highest in check.instance("highest", table.get("highest", []), list, "a list of numbers"):
                 check.real("each of highest", highest, low=-1, high=max(values, 1))
         if run_signature.CONFIG in self._contents and (config := self._config({})).model == "mlp":
-            widths = [features, *config.hidden]
-            weights = sum(a * b for a, b in pairwise(widths))
+            weights = sum(a * b for a, b in pairwise([features, *config.hidden]))
             check.count("weights of the hidden layers", weights, minimum=0, maximum=max(values, 1))
 
     def _check(self) -> None:

@@ -57,8 +57,7 @@ def read_grid(path: str | Path) -> Grid:
     for key, values in lists.items():
         if not isinstance(values, list) or not values:
             raise check.fail(f"grid.{key}", "a list with at least one value", values)
-    combinations = itertools.product(*lists.values())
-    runs = [fixed | dict(zip(lists, values, strict=True)) for values in combinations]
+    runs = [fixed | dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
     return Grid(name, tuple(_task(preset, overrides) for overrides in runs))
 
 

@@ -95,6 +95,11 @@ class Answer:
 
 def faults(given: Mapping[str, str]) -> dict[str, str]:
     """A sentence for each field of the form that breaks its rule; what is found is not read."""
+    return _read(given)[1]
+
+
+def _read(given: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
+    """The numbers of the form, and a sentence for each field that breaks its rule."""
     solved = given.get("solve", "epsilon")
     read: dict[str, float] = {}
     rules: dict[str, Callable[[str, float], object]] = {
@@ -110,12 +115,12 @@ def faults(given: Mapping[str, str]) -> dict[str, str]:
         label = FIELDS[name][0].partition(" (")[0]
         if name != solved:
             try:
-                value = check.read_real(label, _typed(given, name))
+                value = check.read_real(label, given.get(name, FIELDS[name][1]).strip())
                 rule(label, value)
                 read[name] = value
             except InvalidInput as error:
                 found[name] = str(error)
-    return found
+    return read, found
 
 
 def _check_delta(label: str, delta: float, read: Mapping[str, float]) -> None:
@@ -136,9 +141,10 @@ def calculate(given: Mapping[str, str]) -> Answer:
     """The answer for the fields of the form; raises `InvalidInput` for a field that breaks its rule."""
     solved = check.choice("solve", given.get("solve", "epsilon"), SOLVED)
     sampler = check.choice("sampler", given.get("sampler", "poisson"), SAMPLERS)
-    for sentence in faults(given).values():
+    value, wrong = _read(given)
+    for sentence in wrong.values():
         raise InvalidInput(sentence)
-    value = {name: 0.0 if name == solved else float(_typed(given, name)) for name in FIELDS}
+    value[solved] = 0.0
     records, batch, epochs = value["records"], value["batch_size"], value["epochs"]
     fixed, noise = Settings(sampler, int(records), int(batch), value["delta"]), value["noise_multiplier"]
     if solved == "noise_multiplier":
@@ -177,7 +183,3 @@ def _most_steps(fixed: Settings, noise: float, target: float) -> int:
     if _epsilon(fixed, noise, _LARGEST_STEPS) <= target:
         return _LARGEST_STEPS
     return int(largest_steps(Epsilon(target, fixed.delta), partial(fixed.run, noise)).value)
-
-
-def _typed(given: Mapping[str, str], name: str) -> str:
-    return given.get(name, FIELDS[name][1]).strip()

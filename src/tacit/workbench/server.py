@@ -283,8 +283,7 @@ class _Pages:
 
     def run_file(self, request: Request) -> Response:
         page = check.choice("page", request.path_params["page"], runs.PAGES)
-        folder = runs.folder_of(self._root, request.path_params["name"])
-        text = runs.page_of(folder, page)
+        text = runs.page_of(runs.folder_of(self._root, request.path_params["name"]), page)
         return Response(text, media_type=runs.PAGES[page], headers={"Content-Security-Policy": _CARD_POLICY})
 
     def static_file(self, request: Request) -> Response:

@@ -78,8 +78,7 @@ class StoredTable:
 
     def draft(self, given: Mapping[str, str]) -> Draft:
         """Its draft with the answers of a form; codes of missing cells are the usual ones where none are given."""
-        facts = self.file.stat()
-        found = _draft(self, facts.st_mtime_ns, given.get("target"), given.get("task"))
+        found = _draft(self, self.file.stat().st_mtime_ns, given.get("target"), given.get("task"))
         if given.get("user"):
             column_named("user", given["user"], found.columns)
         return found.answered({"missing": ",".join(USUAL_CODES), **given})
@@ -314,8 +313,7 @@ class TablePages:
         return RedirectResponse(f"{self._link('/jobs')}#started", 303)
 
     async def _given(self, request: Request) -> tuple[StoredTable, dict[str, str]]:
-        table = table_of(self._root, request.path_params["number"])
-        return table, await read_form(request, _LARGEST_ANSWERS)
+        return table_of(self._root, request.path_params["number"]), await read_form(request, _LARGEST_ANSWERS)
 
     async def _forget(self, request: Request) -> Response:
         # The answers and, where it was uploaded, the file; a file that was named by its path stays.

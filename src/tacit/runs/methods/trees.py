@@ -88,8 +88,7 @@ class EncodedTrees(Released):
 
     def forward(self, features: Tensor) -> Tensor:
         """Class probabilities, float64 (batch, classes)."""
-        blocks = features.double().split(self._blocks, dim=1)
-        rows = torch.cat([_column(block) for block in blocks], dim=1)
+        rows = _joined(features.double(), self._blocks)
         trees, depth = self.columns.shape
         asked = rows[:, self.columns.flatten()]
         cuts = self.cuts.flatten()
@@ -190,9 +189,9 @@ def _widths(dataset: Dataset) -> list[int]:
 
 def _codes(inputs: np.ndarray, widths: Sequence[int]) -> np.ndarray:
     """Columns of encoded rows: numbers as they are, and the place of the 1 among the features of a category."""
-    blocks = torch.from_numpy(np.ascontiguousarray(inputs)).double().split(list(widths), dim=1)
-    return torch.cat([_column(block) for block in blocks], dim=1).numpy()
+    return _joined(torch.from_numpy(np.ascontiguousarray(inputs)).double(), list(widths)).numpy()
 
 
-def _column(block: Tensor) -> Tensor:
-    return block if block.shape[1] == 1 else block.argmax(1, keepdim=True).double()
+def _joined(rows: Tensor, widths: list[int]) -> Tensor:
+    blocks = rows.split(widths, dim=1)
+    return torch.cat([each if each.shape[1] == 1 else each.argmax(1, keepdim=True).double() for each in blocks], dim=1)
