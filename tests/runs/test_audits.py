@@ -77,7 +77,7 @@ def test_an_audit_goes_on_from_what_an_earlier_one_left(run, report):
 def test_members_and_the_attackers_own_records_are_apart(run):
     config = open_run(run).config()
     privileged = PrivilegedAttacks(config, dataset_of(config, None), run, 2, lambda *_: None)
-    rows = [{row.tobytes() for row in np.asarray(part[0])} for part in (privileged.non_members, privileged.public)]
+    rows = [{row.tobytes() for row in np.asarray(part[0])} for part in privileged.halves]
     assert sum(map(len, rows)) == len({row.tobytes() for row in privileged.dataset.x_test})
     assert not rows[0] & rows[1]
 

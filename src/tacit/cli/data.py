@@ -194,7 +194,7 @@ def ask_about(
     codes = ",".join(USUAL_CODES)
     missing = f"Codes of missing cells, besides an empty one [{codes}]"
     now = _asked(now, missing, lambda now, typed: now.answered({"missing": typed or codes}), ("values",))
-    now = _asked(now, _fill_prompt(now), _with_fills, ("fill",))
+    now = _asked(now, _fill_prompt(now), lambda now, typed: now.answered(_each("fill", typed, now.entries)), ("fill",))
     now = _asked(now, _source_prompt(now), _with_sources, ("source",))
     cost = f"Epsilon, delta and method ({', '.join(METHODS)}) [2.0, {now.delta_used:g}, auto]"
     return _asked(now, cost, _with_cost, _SETTINGS)
@@ -305,10 +305,6 @@ def _fill_prompt(now: Draft) -> str:
     if not asked or now.task == "ratings":
         return ""
     return f'Constants for missing cells, as "{asked[0]}=VALUE" (Enter: the middle of each range)'
-
-
-def _with_fills(now: Draft, typed: str) -> Draft:
-    return now.answered(_each("fill", typed, now.entries))
 
 
 def _without_source(now: Draft) -> list[Entry]:

@@ -61,27 +61,26 @@ class PrivilegedAttacks:
             raise needs_classes(name)
         builders: dict[str, Callable[[], attacks.Attack]] = {
             attacks.GradientNorm.name: lambda: attacks.GradientNorm(lambda examples: self._norms(examples, home)),
-            attacks.QuantileRegression.name: lambda: attacks.QuantileRegression(self.public),
+            attacks.QuantileRegression.name: lambda: attacks.QuantileRegression(self.halves[1]),
             attacks.LikelihoodRatioOnline.name: lambda: attacks.LikelihoodRatioOnline(self.references),
             attacks.LikelihoodRatioOffline.name: lambda: attacks.LikelihoodRatioOffline(self.references),
-            attacks.RelativeMembership.name: lambda: attacks.RelativeMembership(self.references, self.public),
+            attacks.RelativeMembership.name: lambda: attacks.RelativeMembership(self.references, self.halves[1]),
         }
-        return builders[name]()(predict, members=self.members, non_members=self.non_members)
+        return builders[name]()(predict, members=self.members, non_members=self.halves[0])
 
     @property
     def members(self) -> attacks.Examples:
         """The training records."""
         return self.dataset.x_train, self.dataset.y_train
 
-    @property
-    def non_members(self) -> attacks.Examples:
-        """Half of the held-out records."""
-        return self._held_out(0)
-
-    @property
-    def public(self) -> attacks.Examples:
-        """The other half: the attacker's own records."""
-        return self._held_out(1)
+    @cached_property
+    def halves(self) -> list[attacks.Examples]:
+        """The two halves of the held-out records: the non-members, and the attacker's own records."""
+        labels = self.dataset.y_test
+        if len(labels) < 4:
+            raise check.fail("held-out records", "four at least to attack with half of them", len(labels))
+        halves = np.array_split(np.random.default_rng(0).permutation(len(labels)), 2)
+        return [(self.dataset.x_test[rows], labels[rows]) for rows in map(np.sort, halves)]
 
     @cached_property
     def recipe(self) -> attacks.Recipe:
@@ -102,7 +101,7 @@ class PrivilegedAttacks:
     @cached_property
     def references(self) -> attacks.References:
         """Shadow models on random halves of members and non-members, each record in half of them."""
-        examples = joined(self.members, self.non_members)
+        examples = joined(self.members, self.halves[0])
         included = attacks.half_splits(check.count("shadows", self.shadows, minimum=2), len(examples[1]))
         return attacks.train_stacked(
             examples,
@@ -129,11 +128,3 @@ class PrivilegedAttacks:
         inputs, labels = (torch.as_tensor(values) for values in examples)
         parts = [slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(labels), _ROWS_AT_ONCE)]
         return torch.cat([clipped(loss, inputs[rows], labels[rows])[1] for rows in parts]).double().numpy()
-
-    def _held_out(self, half: int) -> attacks.Examples:
-        labels = self.dataset.y_test
-        if len(labels) < 4:
-            raise check.fail("held-out records", "four at least to attack with half of them", len(labels))
-        order = np.random.default_rng(0).permutation(len(labels))
-        rows = np.sort(np.array_split(order, 2)[half])
-        return self.dataset.x_test[rows], labels[rows]
