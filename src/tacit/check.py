@@ -34,6 +34,26 @@ def fail(name: str, rule: str, value: object, hint: str = "") -> InvalidInput:
     return InvalidInput(f"{name} must be {rule}; got {value!r}. {hint}".strip())
 
 
+def that(holds: object, name: str, rule: str, value: object, hint: str = "") -> None:
+    """Raise the error of `fail` unless `holds`.
+
+    Args:
+        holds: the rule as it was looked at; any value that is true.
+        name: of the argument.
+        rule: follows "must be".
+        value: the argument.
+        hint: what to do, a sentence.
+
+    Raises:
+        InvalidInput: the argument breaks its rule.
+
+    Example:
+        >>> that(0.5 < 1, "share", "below 1", 0.5)
+    """
+    if not holds:
+        raise fail(name, rule, value, hint)
+
+
 class Told(str):
     """What was got in words, which a message shows without quotation marks.
 
@@ -187,8 +207,7 @@ def is_number(value: str) -> bool:
 
 def read_real(name: str, value: str) -> float:
     """The number that the text `value` reads as; raises `InvalidInput` where `is_number` says no."""
-    if not is_number(value):
-        raise fail(name, "a number", value[:20])
+    that(is_number(value), name, "a number", value[:20])
     return float(value)
 
 
@@ -268,8 +287,7 @@ def printable(name: str, value: str) -> str:
         Traceback (most recent call last):
         tacit.errors.InvalidInput: dataset must be free of control characters; got 'a\x1b[2Jb'.
     """
-    if _UNSEEN.search(value):
-        raise fail(name, "free of control characters", value[:40])
+    that(not _UNSEEN.search(value), name, "free of control characters", value[:40])
     return value
 
 

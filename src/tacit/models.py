@@ -53,8 +53,7 @@ def function_at(where: str) -> Callable[..., Any]:
         InvalidInput: there is no such module or function.
     """
     found = _object_at(where, "FUNCTION")
-    if not callable(found):
-        raise check.fail("FUNCTION", "callable", type(found).__name__)
+    check.that(callable(found), "FUNCTION", "callable", type(found).__name__)
     return found
 
 

@@ -81,8 +81,7 @@ def table_of(name: str, content: bytes, where: str) -> dict[str, Any]:
         table = json_value(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{name} must be a JSON file; got {where!r}. {error}") from None
-    if not isinstance(table, dict):
-        raise check.fail(name, "a JSON table", type(table).__name__)
+    check.that(isinstance(table, dict), name, "a JSON table", type(table).__name__)
     return table
 
 

@@ -268,8 +268,7 @@ def _hashes(secret: bytes, x: Any, y: Any) -> np.ndarray:
     """The keyed hash of every record, in their order."""
     columns = [_canonical(part) for part in (x, y) if part is not None]
     lengths = {len(column) for column in columns}
-    if len(lengths) != 1:
-        raise check.fail("y", "as long as x", "another length")
+    check.that(len(lengths) == 1, "y", "as long as x", "another length")
     found = [
         hashlib.blake2b(b"\0".join(column[i].tobytes() for column in columns), key=secret, digest_size=_BYTES).digest()
         for i in range(lengths.pop())

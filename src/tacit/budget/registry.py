@@ -260,8 +260,7 @@ class DatasetBudget:
 
     def _find(self, rows: tuple[Row, ...]) -> Known:
         known = read_rows(rows)
-        if not known:
-            raise check.fail("budget", "the name of a declared data set", self.name, "Run tacit budget init NAME.")
+        check.that(known, "budget", "the name of a declared data set", self.name, "Run tacit budget init NAME.")
         return known[check.choice("budget", self.name, list(known))]
 
     def _digest(self, hashes: bytes) -> str:

@@ -56,8 +56,7 @@ class Scope:
         if self.is_filter != (self.budget is not None):
             hint = "It is epsilon and delta of the cap."
             raise check.fail("budget", "an Epsilon for the scope of a filter, and none otherwise", self.budget, hint)
-        if self.plan is not None and self.kind != "renyi":
-            raise check.fail("plan", "left out unless the scope is renyi", self.kind)
+        check.that(self.plan is None or self.kind == "renyi", "plan", "left out unless the scope is renyi", self.kind)
         if self.order is not None and self.kind != "odometer":
             raise check.fail("order", "left out unless the scope is odometer", self.kind)
 

@@ -264,8 +264,7 @@ def _url(url: str | Path) -> Any:
 
 
 def _check_file(path: Path, create: bool) -> None:
-    if not create and not path.is_file():
-        raise check.fail("registry", "a file that exists", str(path), "Run tacit budget init.")
+    check.that(create or path.is_file(), "registry", "a file that exists", str(path), "Run tacit budget init.")
     system = _file_system(path)
     if system in _NETWORK:
         hint = "SQLite cannot lock it there: use PostgreSQL by a URL."

@@ -170,8 +170,7 @@ def read_scores(path: Path, *, member: str = "member", score: str = "score") -> 
     cells, values = (columns[column_named(f"the column {name!r}", name, columns)] for name in (member, score))
     inside = [_MEMBERS.get(text(cell).lower()) for cell in cells]
     unknown, scored = sum(each is None for each in inside), numbers(values)
-    if unknown:
-        raise check.fail(f"column {member!r}", "1 or 0, true or false, in or out in every row", f"{unknown} others")
+    check.that(not unknown, f"column {member!r}", "1 or 0, true or false, in or out in every row", f"{unknown} others")
     missing = int(np.isnan(scored).sum())
     if missing:
         hint = "Write numbers with a decimal point; leave out records without a score."

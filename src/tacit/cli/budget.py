@@ -234,8 +234,7 @@ def charged_name(budget: str | None, no_budget: bool) -> str | None:
     """The name that `train` takes for the flags `--budget` and `--no-budget`."""
     from tacit.runs.run_budget import NONE
 
-    if budget is not None and no_budget:
-        raise check.fail("budget", "left out with --no-budget", budget)
+    check.that(budget is None or not no_budget, "budget", "left out with --no-budget", budget)
     return NONE if no_budget else budget
 
 

@@ -34,8 +34,7 @@ def data_command(
         data_dir: Folder of the data files.
         json: Print JSON.
     """
-    if download and name is None:
-        raise check.fail("NAME", "given with --download", None)
+    check.that(not download or name is not None, "NAME", "given with --download", None)
     if download and name is not None:
         data.download(name, data_dir=data_dir)
     facts = [data.describe(each, data_dir=data_dir) for each in ([name] if name else data.names())]
@@ -106,8 +105,7 @@ def init(
     to_screen = str(home) == "-"
     if home.exists() and not to_screen:
         raise check.fail("out", "a file that is not there yet", str(home), "Name another one by --out.")
-    if ask and look:
-        raise check.fail("--look", "left out with --ask", "both", 'Answer "look" where values may be read.')
+    check.that(not ask or not look, "--look", "left out with --ask", "both", 'Answer "look" where values may be read.')
     form = _form(file, separator, decimal, encoding, no_header or names is not None, names)
     if ask:
         form = form or (TableFormat() if is_parquet(file) else format_of(file))
@@ -283,8 +281,7 @@ def _declared(now: Draft, typed: str, asked: Sequence[Entry], columns: Mapping[s
             given[f"values:{key}"] = _listed(value)
         else:
             low, found, high = value.partition("..")
-            if not found:
-                raise check.fail(f"the range of {key}", "LOWEST..HIGHEST", value)
+            check.that(found, f"the range of {key}", "LOWEST..HIGHEST", value)
             given |= {f"low:{key}": low, f"high:{key}": high}
     target, *entries = [looked.get(entry.key, entry) for entry in _every(now)]
     return replace(now, target=target, entries=tuple(entries)).answered(given)
@@ -323,8 +320,7 @@ def _with_sources(now: Draft, typed: str) -> Draft:
 
 def _with_cost(now: Draft, typed: str) -> Draft:
     parts = [part.strip() for part in typed.split(",")]
-    if len(parts) > len(_SETTINGS):
-        raise check.fail("the answer", "at most three: epsilon, delta, method", typed)
+    check.that(len(parts) <= len(_SETTINGS), "the answer", "at most three: epsilon, delta, method", typed)
     return now.answered({name: part for name, part in zip(_SETTINGS, parts, strict=False) if part})
 
 
@@ -338,8 +334,7 @@ def _items(typed: str, entries: Sequence[Entry], rest: Sequence[str] = ()) -> It
     found: dict[str, str] = {}
     for part in filter(None, map(str.strip, typed.split(";"))):
         name, equals, answer = (each.strip() for each in part.partition("="))
-        if not equals:
-            raise check.fail("each answer", "COLUMN=ANSWER", part)
+        check.that(equals, "each answer", "COLUMN=ANSWER", part)
         if name not in known and name.isdecimal() and 0 < int(name) <= len(known):
             name = known[int(name) - 1]
         found[name if name == "*" else column_named("the column", name, known)] = answer

@@ -163,8 +163,7 @@ def predict_command(
     """
     from tacit.runs import load
 
-    if out is not None and out.exists():
-        raise check.fail("out", "a file that is not there yet", str(out), "Name another one.")
+    check.that(out is None or not out.exists(), "out", "a file that is not there yet", str(out), "Name another one.")
     model = load(run, trust_code=trust_code)
     features = model.features(file)
     header, columns = ["prediction"], [model.predict(features).tolist()]

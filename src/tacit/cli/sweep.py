@@ -96,8 +96,7 @@ def results_command(
         mlflow: Log every result to this MLflow tracking URI.
         json: Print JSON.
     """
-    if not store.exists():
-        raise check.fail("store", "a file that exists", str(store), "Run `tacit sweep FILE.toml` first.")
+    check.that(store.exists(), "store", "a file that exists", str(store), "Run `tacit sweep FILE.toml` first.")
     opened = Store(store, read_only=True)
     results = opened.results(sweep)
     if export is not None:

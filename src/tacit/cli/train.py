@@ -94,13 +94,11 @@ def with_set(flat: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
     }
     for text in texts:
         key, found, value = text.partition("=")
-        if not found:
-            raise check.fail("set", "KEY=VALUE, such as clip.type=adaptive", text)
+        check.that(found, "set", "KEY=VALUE, such as clip.type=adaptive", text)
         key = key.strip()
         section, _, name = (f"{key}.{SHORT_FORMS[key]}" if key in SHORT_FORMS else key).rpartition(".")
         table = overrides.setdefault(section, {}) if section else overrides
-        if not isinstance(table, dict) or name in table:
-            raise check.fail(key, "given once", value)
+        check.that(isinstance(table, dict) and name not in table, key, "given once", value)
         table[name] = _value(_hint(section, name), value.strip())
     return overrides
 
@@ -258,15 +256,13 @@ def plan_command(
         from tacit.runs import read_config
         from tacit.runs.builders import dataset_of, network_of, sampling_of
 
-        if parameters is not None or records is not None:
-            raise check.fail("PRESET", "left out with --parameters and --records", preset)
+        check.that(parameters is None and records is None, "PRESET", "left out with --parameters and --records", preset)
         config = read_config(preset, {"epsilon": epsilon, "delta": delta})
         dataset, epsilon, delta = dataset_of(config, data_dir), config.epsilon, config.delta
         model, records = network_of(config, dataset), sampling_of(config, dataset).units(len(dataset.y_train))
     given: dict[str, Any] = {"records": records, "epsilon": epsilon, "delta": delta}
     for name, value in {"parameters": model, **given}.items():
-        if value is None:
-            raise check.fail(name, "given", None, "Or name a preset that has it.")
+        check.that(value is not None, name, "given", None, "Or name a preset that has it.")
     found = recommend(model, row_norm=row_norm, **given)
     print(json_text(found.row()) if json else found)
 
@@ -339,8 +335,7 @@ def tune_command(
     from tacit.tradeoff import Epsilon
     from tacit.tuning import resume_tuning, tune
 
-    if (preset is None) == (resume is None):
-        raise check.fail("preset", "given, or --resume RUN", preset)
+    check.that((preset is None) != (resume is None), "preset", "given, or --resume RUN", preset)
     with interruptible(), progress_bars() as on_progress:
         given: dict[str, Any] = {"data_dir": data_dir, "on_progress": on_progress}
         if resume is not None:

@@ -123,8 +123,7 @@ class Entry:
             low = self.end(self.low)
         except InvalidInput:
             low = -float("inf")
-        if self.end(self.high) <= low:
-            raise check.fail(f"the highest value of {self.key}", "above the lowest", self.high)
+        check.that(self.end(self.high) > low, f"the highest value of {self.key}", "above the lowest", self.high)
 
     def _check_fill(self) -> None:
         if self.fill and self.known and not self.end(self.low) <= self.end(self.fill) <= self.end(self.high):
@@ -316,8 +315,7 @@ class Draft:
 
     def _check_features(self) -> None:
         used = [name for entry in self.entries if entry.role != DROP for name in entry.columns]
-        if not used:
-            raise check.fail("columns", "at least one that is no target and not left out", "none")
+        check.that(used, "columns", "at least one that is no target and not left out", "none")
         if self.task == "ratings" and len(used) != 2:
             raise check.fail("columns", "two for ratings, user and item", f"{len(used)}", "Leave the others out.")
 

@@ -111,8 +111,7 @@ def report(what: str, how: str, *, strict: bool, stacklevel: int = 3) -> None:
     Raises:
         InvalidInput: `strict` is set.
     """
-    if strict:
-        raise check.fail(what, "declared as public in strict mode", check.Told("values read from the data"), how)
+    check.that(not strict, what, "declared as public in strict mode", check.Told("values read from the data"), how)
     message = f"{what} came from private data, which no guarantee covers. {how}"
     warnings.warn(message, LeakWarning, stacklevel=stacklevel)
 
@@ -130,8 +129,7 @@ def split(rows: int, *, test_fraction: float = 0.2, seed: int = 0) -> tuple[np.n
     """
     check.count("rows", rows, minimum=2, hint="A split needs a row for training and one for testing.")
     check.probability("test_fraction", test_fraction, open_low=True, open_high=True)
-    if check.count("seed", seed, minimum=0) >= 2**32:
-        raise check.fail("seed", "an integer in [0, 2^32)", seed)
+    check.that(check.count("seed", seed, minimum=0) < 2**32, "seed", "an integer in [0, 2^32)", seed)
     held_out = min(max(round(rows * test_fraction), 1), rows - 1)
     # RandomState alone among numpy's generators promises the same stream in every later version.
     order = np.random.RandomState(seed).permutation(rows)
@@ -237,8 +235,7 @@ def _part(
     features = _numbers(f"x_{part}", x, feature_names, kind)
     with check.reading(f"y_{part}", "one label for each row"):
         answers = np.asarray(y)
-    if answers.ndim != 1:
-        raise check.fail(f"y_{part}", "one label for each row, shape (rows,)", answers.shape)
+    check.that(answers.ndim == 1, f"y_{part}", "one label for each row, shape (rows,)", answers.shape)
     if len(features) != len(answers):
         rule = f"of length {len(features)}, one label for each row of x_{part}"
         raise check.fail(f"y_{part}", rule, len(answers))

@@ -72,8 +72,7 @@ class Declarations:
         check.choice("task", self.task, labels.TASKS)
         for name in ("missing", "drop", "indicator", "read_from_data"):
             given = getattr(self, name)
-            if isinstance(given, str) or not isinstance(given, Sequence):
-                raise check.fail(name, "a list", given)
+            check.that(not isinstance(given, str) and isinstance(given, Sequence), name, "a list", given)
         for name in ("bounds", "categories", "dates", "fill"):
             check.instance(name, getattr(self, name), Mapping, "a table of columns")
         if self.task == "regression" and self.classes is not None:
@@ -139,8 +138,7 @@ def _features(declared: Declarations, table: Mapping[str, np.ndarray], *, headed
     # A user of ratings is a feature, and the unit of privacy where that is asked for.
     special |= {declared.user} if declared.task != "ratings" else set()
     features = [name for name in table if name not in dropped | special]
-    if not features:
-        raise check.fail("table", "at least one column besides the target", f"only {declared.target!r}")
+    check.that(features, "table", "at least one column besides the target", f"only {declared.target!r}")
     return features
 
 
@@ -237,8 +235,7 @@ def _constant(column: Column, given: Any) -> float:
     name = f"fill of {column.name}"
     if column.kind == DATE:
         value = date_of_end(given, column.date_format)
-        if not column.low <= value <= column.high:
-            raise check.fail(name, "a date in the declared range", str(given))
+        check.that(column.low <= value <= column.high, name, "a date in the declared range", str(given))
         return value
     return check.real(name, given, low=column.low, high=column.high, hint="It must be inside of the column's bounds.")
 

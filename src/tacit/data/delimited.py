@@ -57,8 +57,7 @@ class TableFormat:
         if not isinstance(self.separator, str) or len(self.separator) != 1 or self.separator in '"\r\n':
             raise check.fail("separator", "one character, such as ',' or ';' or a tab", self.separator)
         check.choice("decimal", self.decimal, (".", ","))
-        if self.decimal == self.separator:
-            raise check.fail("decimal", "another character than the separator", self.decimal)
+        check.that(self.decimal != self.separator, "decimal", "another character than the separator", self.decimal)
         try:
             "".encode(check.text("encoding", self.encoding))
         except LookupError:

@@ -108,8 +108,7 @@ def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
     """`data_dir`, else the environment variable TACIT_DATA, else this user's cache folder."""
     if data_dir is None:
         data_dir = os.environ.get("TACIT_DATA") or platformdirs.user_cache_dir("tacit", appauthor=False)
-    if not isinstance(data_dir, str | os.PathLike) or not os.fspath(data_dir):
-        raise check.fail("data_dir", "a folder", data_dir)
+    check.that(isinstance(data_dir, str | os.PathLike) and os.fspath(data_dir), "data_dir", "a folder", data_dir)
     return Path(data_dir).expanduser()
 
 

@@ -38,8 +38,7 @@ def image_folder(path: str | os.PathLike[str], *, size: int = 32, channels: int 
     """
     root = Path(path)
     check.count("image_size", size, minimum=8, maximum=64)
-    if channels not in (1, 3):
-        raise check.fail("image_channels", "3 for colour or 1 for gray", channels)
+    check.that(channels in (1, 3), "image_channels", "3 for colour or 1 for gray", channels)
     notes = (f"preprocessing: {size} x {size} pixels by means over areas, {'colour' if channels == 3 else 'gray'}",)
     name = root.resolve().name
     if binary := _binary(root):
@@ -79,8 +78,7 @@ def _parts(root: Path) -> list[Path]:
 
 
 def _folders(root: Path) -> list[Path]:
-    if not root.is_dir():
-        raise check.fail("DIR", "a folder", str(root))
+    check.that(root.is_dir(), "DIR", "a folder", str(root))
     return sorted(each for each in root.iterdir() if each.is_dir() and not each.name.startswith("."))
 
 
@@ -94,8 +92,7 @@ def _read(root: Path, classes: list[str], size: int, channels: int) -> tuple[np.
     found, labels = [], []
     for name in classes:
         files = _files(root / name)
-        if not files:
-            raise check.fail(f"class {name!r}", "a folder with images", "an empty one", "Remove it.")
+        check.that(files, f"class {name!r}", "a folder with images", "an empty one", "Remove it.")
         for place, file in enumerate(files, start=1):
             try:
                 with Image.open(file) as opened:
@@ -177,6 +174,5 @@ def cifar_binary(content: bytes, labels: int = 1, classes: int = 10) -> tuple[np
         raise check.fail("every .bin file", f"records of {width} bytes", f"{len(content)} bytes")
     rows = np.frombuffer(content, np.uint8).reshape(-1, width)
     y = rows[:, labels - 1].astype(np.int64)
-    if y.max() >= classes:
-        raise check.fail("every .bin file", f"labels below {classes}", "others among them")
+    check.that(y.max() < classes, "every .bin file", f"labels below {classes}", "others among them")
     return rows[:, labels:].reshape(-1, 3, CIFAR_SIDE, CIFAR_SIDE), y

@@ -66,8 +66,7 @@ def declared(name: str, classes: Iterable[object]) -> tuple[str, ...]:
     if isinstance(classes, str) or not isinstance(classes, Iterable):
         raise check.fail(name, "a list of at least two names", classes)
     texts = tuple(text(value) for value in classes)
-    if len(texts) < 2 or len(set(texts)) < len(texts):
-        raise check.fail(name, "at least two different names", list(texts))
+    check.that(len(texts) >= 2 and len(set(texts)) == len(texts), name, "at least two different names", list(texts))
     return texts
 
 
@@ -124,8 +123,7 @@ def class_indices(
     """
     if classes is None:
         classes = read_classes(y, y_held)
-        if len(classes) < 2:
-            raise check.fail("y_train", "labels of at least two classes", check.private_values(classes))
+        check.that(len(classes) >= 2, "y_train", "labels of at least two classes", check.private_values(classes))
     known = declared("classes", classes)
     if task == "ratings" and not all(check.is_number(name) for name in known):
         raise check.fail("classes", "numbers for ratings", check.private_values(known))
@@ -149,8 +147,7 @@ def values(
     else:
         low = check.real("low of target_range", target_range[0])
         high = check.real("high of target_range", target_range[1], low=low, open_low=True)
-    if high <= low:
-        raise check.fail("y_train", "at least two different values", "one value")
+    check.that(high > low, "y_train", "at least two different values", "one value")
     for name, array in (("y_train", y), ("y_test", y_held)):
         if outside := int(np.sum((array < low) | (array > high))):
             hint = "Clip the answers to a public range, or declare a wider one."

@@ -55,8 +55,7 @@ def frame(rows: Any) -> dict[str, np.ndarray]:
             raise check.fail("rows", "columns of one length", "columns of several lengths or of none")
         rows = pandas.DataFrame({str(name): list(values) for name, values in rows.items()})
     columns = frame_columns(rows if _is_pandas(rows) else rows.to_pandas(), pandas)
-    if not columns or not len(next(iter(columns.values()))):
-        raise check.fail("rows", "at least one row and one column", "none")
+    check.that(columns and len(next(iter(columns.values()))), "rows", "at least one row and one column", "none")
     return columns
 
 
@@ -144,8 +143,7 @@ def dataset_from(
     train, test, how = _split(len(x), declared, users)
     if undeclared and declared.task == "regression":
         span = float(y.min()), float(y.max())
-        if span[1] <= span[0]:
-            raise check.fail("the target column", "of at least two different values", "one value")
+        check.that(span[1] > span[0], "the target column", "of at least two different values", "one value")
     elif undeclared:
         classes = labels.read_classes(y)
         if len(classes) < 2:

@@ -102,14 +102,12 @@ class Card:
         check.choice("measure", self.measure, words.MEASURES)
         check.count("records", self.records)
         check.real("wall_seconds", self.wall_seconds, low=0.0)
-        if "test" not in self.metrics:
-            raise check.fail("metrics", "a table with the key test", sorted(self.metrics))
+        check.that("test" in self.metrics, "metrics", "a table with the key test", sorted(self.metrics))
         check.keys("training_curve", self.training_curve, ("private", "nonprivate"))
         for name, value in self.settings.items():
             if "seed" in name.lower():
                 raise check.fail("settings", "free of seeds", name, "A seed would let a reader redraw the noise.")
-            if not isinstance(value, Scalar):
-                raise check.fail(f"settings.{name}", "a single value", type(value).__name__)
+            check.that(isinstance(value, Scalar), f"settings.{name}", "a single value", type(value).__name__)
 
 
 def card_table(card: Card) -> dict[str, Any]:

@@ -205,8 +205,7 @@ class CanaryLane:
         after_steps: bool = False,
     ):
         self.width = check.count("width", width, minimum=2)
-        if not observers:
-            raise check.fail("observers", "one observer at least", 0)
+        check.that(observers, "observers", "one observer at least", 0)
         self._train, self._body, self._optimizer, self.observers = train, body, optimizer, observers
         self._inputs, self._targets = torch.as_tensor(inputs), torch.as_tensor(targets)
         self.classes = check.count("classes", classes, minimum=2)
@@ -218,8 +217,7 @@ class CanaryLane:
 
     def __call__(self, included: np.ndarray) -> np.ndarray:
         """Train once with the canaries that `included` (m,) chooses; the score of each by the first observer."""
-        if len(included) != self.width:
-            raise check.fail("included", f"of {self.width} Dirac canaries", len(included))
+        check.that(len(included) == self.width, "included", f"of {self.width} Dirac canaries", len(included))
         model = WithLane(self._body(), self.width + self._idle)
         optimizer = self._optimizer(model)
         self.chosen = np.flatnonzero(included)

@@ -167,8 +167,7 @@ class Config:
         for name, weight in check.instance("class_weights", self.class_weights, Mapping, "a table").items():
             check.positive(f"weight of class {name!r} of [class_weights]", weight)
         for name in ("hidden", "attacks"):
-            if not isinstance(getattr(self, name), tuple):
-                raise check.fail(name, "a list", getattr(self, name))
+            check.instance(name, getattr(self, name), tuple, "a list")
         for width in self.hidden:
             check.count("hidden", width)
         for attack in self.attacks:
@@ -178,8 +177,7 @@ class Config:
                 raise check.fail("method", "gradient beside private validation", self.method)
             if self.public_size is not None:
                 raise check.fail("method", "gradient beside public_size", self.method, "The others derive from n.")
-            if self.average is not None:
-                raise check.fail("method", "gradient with average", self.method)
+            check.that(self.average is None, "method", "gradient with average", self.method)
         if self.table is not None and self.table.user is not None:
             self._protect_users(self.table.user)
         for part in self.features.split("+") if self.features not in ("none", "words") else ():
@@ -192,8 +190,7 @@ class Config:
     def _protect_users(self, user: str) -> None:
         """With a user column whole users are sampled; methods that protect records only are refused."""
         hint = "[table] names a user column, and what is protected is a whole user; without it, a record."
-        if self.method not in _LOOPS:
-            raise check.fail("method", "gradient", self.method, hint)
+        check.that(self.method in _LOOPS, "method", "gradient", self.method, hint)
         given = self.sections.get("sampling")
         if given is None:
             users = SECTIONS["sampling"](type="grouped_poisson", users=user)
@@ -284,9 +281,7 @@ def _keys() -> list[str]:
 def _section(name: str, value: object) -> Mapping[str, Any]:
     if isinstance(value, str) and name in SHORT_FORMS:
         return {SHORT_FORMS[name]: value}
-    if not isinstance(value, Mapping):
-        raise check.fail(name, f"a [{name}] section", value)
-    return value
+    return check.instance(name, value, Mapping, f"a [{name}] section")
 
 
 IMAGES, WORDS, TABLES = "images", "words", "tables"
@@ -360,8 +355,7 @@ def _of_folder(path: Path, given: Mapping[str, Any]) -> Config:
 
     Patches beside scattering, both with mirror images, for colour; scattering alone for gray, where letters are likely.
     """
-    if "epsilon" not in given:
-        raise check.fail("epsilon", "given for a folder of images", None, "Add --epsilon 3, say.")
+    check.that("epsilon" in given, "epsilon", "given for a folder of images", None, "Add --epsilon 3, say.")
     records = check.count("images in DIR", images_in(path), minimum=8)
     table = trained_as(IMAGES, check.positive("epsilon", given["epsilon"]))
     table |= {"batch_size": min(table["batch_size"], records // 4), "delta": min(1e-5, float(records) ** -1.1)}

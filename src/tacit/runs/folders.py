@@ -50,8 +50,7 @@ def _listed(path: Path) -> dict[str, Any]:
 
 def runs_in(home: Path) -> dict[Path, dict[str, Any]]:
     """The rows of the runs in the folders of `home`, by name; `home` itself where it is one."""
-    if not home.is_dir():
-        raise check.fail("folder", "one that exists", str(home), "Runs go to runs/ unless --out says otherwise.")
+    check.that(home.is_dir(), "folder", "one that exists", str(home), "Runs go to runs/ unless --out says otherwise.")
     return {path: _listed(path) for path in _folders(home)}
 
 
@@ -66,8 +65,7 @@ def compared(runs: Sequence[OpenedRun]) -> list[dict[str, Any]]:
 
     Raises `InvalidInput` for fewer than two runs, or one that is not finished.
     """
-    if len(runs) < 2:
-        raise check.fail("RUNS", "two at least", len(runs))
+    check.that(len(runs) >= 2, "RUNS", "two at least", len(runs))
     for run in runs:
         _check_finished(run)
     settings, metrics = ([run.card.get(part) or {} for run in runs] for part in ("settings", "metrics"))
@@ -82,8 +80,7 @@ def compared(runs: Sequence[OpenedRun]) -> list[dict[str, Any]]:
 
 
 def _check_finished(run: OpenedRun) -> None:
-    if run.state != "finished":
-        raise check.fail("RUN", "a finished run", str(run.folder), f"This one is {run.state}.")
+    check.that(run.state == "finished", "RUN", "a finished run", str(run.folder), f"This one is {run.state}.")
 
 
 def export_run(run: OpenedRun, out: Path) -> list[Path]:
@@ -93,8 +90,7 @@ def export_run(run: OpenedRun, out: Path) -> list[Path]:
     """
     _check_finished(run)
     _ = run.numbers  # That of a card which its ledger does not give is refused.
-    if out.exists():
-        raise check.fail("out", "a folder that is not there yet", str(out))
+    check.that(not out.exists(), "out", "a folder that is not there yet", str(out))
     out.mkdir(parents=True)
     names = [name for name in (*SIGNED, SIGNATURE) if (run.folder / name).is_file()]
     return [Path(shutil.copyfile(run.folder / name, out / name)) for name in names]
@@ -103,8 +99,7 @@ def export_run(run: OpenedRun, out: Path) -> list[Path]:
 def clean(path: Path) -> None:
     """Remove the folder of a run that released nothing; raises `InvalidInput` where it is in use or did since."""
     with locked("RUN", path):
-        if open_run(path).state != "begun":
-            raise check.fail("RUN", "a run that released nothing", str(path))
+        check.that(open_run(path).state == "begun", "RUN", "a run that released nothing", str(path))
         for name in (CONFIG, SIGNATURE):
             (path / name).unlink(missing_ok=True)
     if all(each.name.endswith(".lock") for each in path.iterdir()):
@@ -148,13 +143,11 @@ def write_statement(
     else:
         ledger, word = ledger_at(source)
         path, stated = out or source.with_name(STATEMENT), about or {}
-        if word:
-            raise check.fail("LEDGER", "that of a fit of this user", word, "Its author writes its statement.")
+        check.that(not word, "LEDGER", "that of a fit of this user", word, "Its author writes its statement.")
         if not stated.get("dataset"):
             raise check.fail("dataset", "named for a ledger, which does not know it", None, "Add --dataset NAME.")
         given = {"deltas": sorted(set(deltas)) or (_DELTA,), "model": "" if model is None else digest_of(model)}
-        if model is not None and not given["model"]:
-            raise check.fail("model", "a file", str(model))
+        check.that(model is None or given["model"], "model", "a file", str(model))
         kind, of = "ledger", ledger.hash
     earlier = read_bounded(path) if path.exists() else b""
     content = signed_statement(kind, of, Subject(**stated), ledger, earlier=earlier, **given)

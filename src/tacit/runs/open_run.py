@@ -64,8 +64,7 @@ class OpenedRun:
 
     def table(self, name: str) -> dict[str, Any]:
         """The JSON table in the file `name`; raises `InvalidInput` where it is none or larger than any run writes."""
-        if name not in self._contents:
-            raise check.fail("RUN", f"the folder of a `tacit train`, with {name} in it", str(self.folder))
+        check.that(name in self._contents, "RUN", f"the folder of a `tacit train`, with {name} in it", str(self.folder))
         table = table_of(name, self._contents[name], str(self.folder / name))
         run_signature.check_texts(name, table)
         return table
@@ -230,8 +229,7 @@ class OpenedRun:
         from tacit.models import code_of
 
         files = code_of(model)
-        if not files:
-            raise check.fail("model", "a module that can be found", model)
+        check.that(files, "model", "a module that can be found", model)
         shown = f"{files[-1]} (sha256 {code_digest(files)})"
         if trust_code:
             warnings.warn(f"the model of this run is code that is run now: {shown}.", CodeWarning, 3)

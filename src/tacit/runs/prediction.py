@@ -109,8 +109,7 @@ class LoadedModel:
 
     def predict_proba(self, rows: Any) -> np.ndarray:
         """Class probabilities, (n, classes); raises `InvalidInput` for a regression, which has none."""
-        if self.task == "regression":
-            raise check.fail("the run", "one with classes", "a regression", "Use predict.")
+        check.that(self.task != "regression", "the run", "one with classes", "a regression", "Use predict.")
         return self._outputs(rows)
 
     def features(self, rows: Any) -> np.ndarray:
@@ -177,8 +176,7 @@ class LoadedModel:
         if array.shape[1:] != shape or not len(array) or (self._codes and array.dtype.kind != "i"):
             kind = "integers" if self._codes else "numbers"
             raise check.fail("rows", f"{kind} of shape {_rows_of(shape)}", array.shape)
-        if not np.isfinite(array).all():
-            raise check.fail("rows", "finite numbers", "NaN or inf among them")
+        check.that(np.isfinite(array).all(), "rows", "finite numbers", "NaN or inf among them")
         return array
 
     def _read(self, file: Path) -> Any:

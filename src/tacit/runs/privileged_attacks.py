@@ -77,8 +77,7 @@ class PrivilegedAttacks:
     def halves(self) -> list[attacks.Examples]:
         """The two halves of the held-out records: the non-members, and the attacker's own records."""
         labels = self.dataset.y_test
-        if len(labels) < 4:
-            raise check.fail("held-out records", "four at least to attack with half of them", len(labels))
+        check.that(len(labels) >= 4, "held-out records", "four at least to attack with half of them", len(labels))
         halves = np.array_split(np.random.default_rng(0).permutation(len(labels)), 2)
         return [(self.dataset.x_test[rows], labels[rows]) for rows in map(np.sort, halves)]
 

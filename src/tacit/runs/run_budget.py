@@ -101,8 +101,7 @@ class RunBudget:
                 self.registry.dataset(name).note_untracked(config.name)
             return
         if self.dataset is None and known:
-            if len(known) > 1:
-                raise check.fail("budget", f"given: these records are those of {', '.join(known)}", None)
+            check.that(len(known) <= 1, "budget", f"given: these records are those of {', '.join(known)}", None)
             self.dataset = self.registry.dataset(known[0])
             self._check(config)
         if self.dataset is None:

@@ -259,6 +259,5 @@ _LONGEST = 20_000  # characters of a text; the longest that a run writes is a se
 def check_texts(name: str, table: Mapping[str, Any]) -> None:
     """Raise `InvalidInput` where a text in `table` would act on a terminal or fill it."""
     for text in texts_in(table):
-        if len(text) > _LONGEST:
-            raise check.fail(f"each text of {name}", f"at most {_LONGEST} characters long", len(text))
+        check.that(len(text) <= _LONGEST, f"each text of {name}", f"at most {_LONGEST} characters long", len(text))
         check.printable(f"each text of {name}", text)

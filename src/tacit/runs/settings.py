@@ -43,8 +43,7 @@ def one_of(*options: str) -> Rule:
 
 def switch(name: str, value: Any) -> None:
     """The rule of a setting that is true or false."""
-    if not isinstance(value, bool):
-        raise check.fail(name, "true or false", value)
+    check.instance(name, value, bool, "true or false")
 
 
 def check_settings(settings: Any, where: str = "") -> None:

@@ -107,8 +107,7 @@ def guarantee(ledger: Ledger, deltas: Sequence[float], stated: Sequence[float] =
         # The exact accountant where it gives a number; the best of all elsewhere.
         exact = account(ledger, delta=delta, accountants=["pld"]).results
         best = exact if exact and math.isfinite(exact[0].epsilon) else account(ledger, delta=delta).results
-        if not best:
-            raise check.fail("ledger", "one that an accountant answers for", str(ledger.mechanism))
+        check.that(best, "ledger", "one that an accountant answers for", str(ledger.mechanism))
         found = min(best, key=lambda result: result.epsilon)
         curve = curve or found.tradeoff
         rows.append({"delta": delta, "epsilon": found.epsilon, "epsilon_lower": found.epsilon_lower})

@@ -65,8 +65,7 @@ class Subject:
         check.text("dataset", self.dataset)
         check.count("sequence", self.sequence)
         object.__setattr__(self, "date", self.date or datetime.date.today().isoformat())
-        if not is_date(self.date):
-            raise check.fail("date", "a date as YYYY-MM-DD", self.date)
+        check.that(is_date(self.date), "date", "a date as YYYY-MM-DD", self.date)
 
     def about(self) -> dict[str, Any]:
         """What was stated of the subject, in the order in which a page shows it."""
@@ -126,8 +125,7 @@ def plain_name(name: str) -> str:
 
 def _plain(name: str, value: object) -> str:
     text = unicodedata.normalize("NFC", check.instance(name, value, str, "a text"))
-    if len(text) > _LONGEST:
-        raise check.fail(name, f"at most {_LONGEST} characters long", len(text))
+    check.that(len(text) <= _LONGEST, name, f"at most {_LONGEST} characters long", len(text))
     check_texts(name, text)
     return text
 

@@ -77,8 +77,7 @@ def budget_statement(
         InvalidInput: nothing was released on it yet.
     """
     ledger, first = dataset.total(), dataset.history()[0]
-    if not ledger.steps:
-        raise check.fail("data set", "one on which something was released", dataset.name)
+    check.that(ledger.steps, "data set", "one on which something was released", dataset.name)
     facts = tuple(f"{name}: {value}" for name, value in dataset.known.facts.items())
     stated = sorted({delta_of(dataset.known), *deltas})
     subject = replace(subject, facts=(*facts, *subject.facts))

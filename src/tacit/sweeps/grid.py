@@ -55,8 +55,7 @@ def read_grid(path: str | Path) -> Grid:
     given = {name: table.get(name, {}) for name in ("fixed", "grid")}
     fixed, lists = (check.instance(name, each, dict, f"a [{name}] section") for name, each in given.items())
     for key, values in lists.items():
-        if not isinstance(values, list) or not values:
-            raise check.fail(f"grid.{key}", "a list with at least one value", values)
+        check.that(isinstance(values, list) and values, f"grid.{key}", "a list with at least one value", values)
     runs = [fixed | dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
     return Grid(name, tuple(_task(preset, overrides) for overrides in runs))
 

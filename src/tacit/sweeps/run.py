@@ -52,8 +52,7 @@ def sweep(
     check.text("name", name)
     check.choice("engine", engine, ENGINES)
     workers = check.count("workers", workers if workers is not None else os.cpu_count() or 1)
-    if minutes is not None and engine != "local":
-        raise check.fail("minutes", "left out unless the engine is local", minutes)
+    check.that(minutes is None or engine == "local", "minutes", "left out unless the engine is local", minutes)
     deadline = math.inf if minutes is None else time.monotonic() + 60 * check.real("minutes", minutes, low=0.0)
     keys = [task.key(data_dir) for task in tasks]
     found, total = dict[str, Result](), len(set(keys))

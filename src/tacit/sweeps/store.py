@@ -304,8 +304,7 @@ def varying(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def export(results: Sequence[Result], path: str | Path) -> None:
     """Write `table(results)` as .csv or .parquet (which needs the extra `data`)."""
     path = Path(path)
-    if path.suffix not in (".csv", ".parquet"):
-        raise check.fail("path", "a .csv or .parquet file", str(path))
+    check.that(path.suffix in (".csv", ".parquet"), "path", "a .csv or .parquet file", str(path))
     import pandas as pd
 
     frame = pd.DataFrame(table(results))

@@ -45,8 +45,7 @@ class Task:
     version: str = ""
 
     def __post_init__(self) -> None:
-        if self.function.count(":") != 1:
-            raise check.fail("function", "given as package.module:name", self.function)
+        check.that(self.function.count(":") == 1, "function", "given as package.module:name", self.function)
         check.positive("seconds", self.seconds)
         try:
             json.dumps(plain_values(dict(self.settings)), allow_nan=False)

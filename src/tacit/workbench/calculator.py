@@ -133,8 +133,7 @@ def _check_delta(label: str, delta: float, read: Mapping[str, float]) -> None:
 
 def _check_steps(label: str, epochs: float, read: Mapping[str, float]) -> None:
     steps = epochs * read.get("records", 0.0) / read.get("batch_size", 1.0)
-    if steps > _LARGEST_STEPS:
-        raise check.fail(label, f"few enough for {_LARGEST_STEPS:,} steps", epochs)
+    check.that(steps <= _LARGEST_STEPS, label, f"few enough for {_LARGEST_STEPS:,} steps", epochs)
 
 
 def calculate(given: Mapping[str, str]) -> Answer:

@@ -96,8 +96,7 @@ def keep_note(root: Path, name: str, note: str) -> None:
     """Keep a note about run `name` beside the runs: the signed files of the run stay as they are."""
     folder_of(root, name)
     told = check.printable("note", " ".join(note.split()))
-    if len(told) > LONGEST_NOTE:
-        raise check.fail("note", f"of at most {LONGEST_NOTE} characters", f"{len(told)}")
+    check.that(len(told) <= LONGEST_NOTE, "note", f"of at most {LONGEST_NOTE} characters", f"{len(told)}")
     write_text(_note_file(root, name), told)
 
 
@@ -115,8 +114,7 @@ def page_of(folder: Path, name: str) -> str:
     """The page `name` of the run; of a received run its card as plain text, with the word of its origin."""
     run = open_run(folder)
     path = folder / name
-    if path.is_symlink() or not path.is_file():
-        raise check.fail("page", "one that the run has", name)
+    check.that(not path.is_symlink() and path.is_file(), "page", "one that the run has", name)
     if not run.word or name == "statement.json":  # Whoever gets a statement checks its signature.
         return path.read_text(encoding="utf-8")
     from markupsafe import escape

@@ -145,8 +145,7 @@ async def _written(folder: Path, content_type: str, stream: AsyncIterator[bytes]
         # The boundary is the last line, with two dashes and a line feed after it.
         target.seek(max(size, 0))
         place = target.read().find(end)
-        if place < 0:
-            raise check.fail("the upload", "complete", "the beginning of a file")
+        check.that(place >= 0, "the upload", "complete", "the beginning of a file")
         target.truncate(max(size, 0) + place)
     return file
 
@@ -154,8 +153,7 @@ async def _written(folder: Path, content_type: str, stream: AsyncIterator[bytes]
 def _file_name(head: str) -> str:
     found = re.search(r'filename="([^"]*)"', head)
     name = re.sub(r"[^\w.-]", "_", found[1].replace("\\", "/").rpartition("/")[2])[-100:].lstrip(".") if found else ""
-    if not name:
-        raise check.fail("the file", "chosen", "none")
+    check.that(name, "the file", "chosen", "none")
     if not name.lower().endswith((*CSV, *PARQUET)):
         raise check.fail("the file", f"one whose name ends in {', '.join((*CSV, *PARQUET))}", name)
     return name
@@ -179,8 +177,7 @@ def _stored(folder: Path, file: Path, header: bool) -> StoredTable:
 def table_of(root: Path, number: str) -> StoredTable:
     """The stored table `number`; raises `InvalidInput` where there is none."""
     folder = (root / HOME).resolve() / number
-    if not _ID.fullmatch(number) or not (folder / _FACTS).is_file():
-        raise check.fail("table", "one of the list", number[:20])
+    check.that(_ID.fullmatch(number) and (folder / _FACTS).is_file(), "table", "one of the list", number[:20])
     facts = json_table("table", folder / _FACTS)
     file = Path(str(facts["file"]))
     file = folder / file.name if file.parent.name == number else file
@@ -211,8 +208,7 @@ async def read_form(request: Request, largest: int) -> dict[str, str]:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > largest:
-            raise check.fail("form", f"of at most {largest} bytes", "more")
+        check.that(len(body) <= largest, "form", f"of at most {largest} bytes", "more")
     return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
 
 

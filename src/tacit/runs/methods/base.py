@@ -212,8 +212,7 @@ class OneRelease(Method[Settings]):
         if job.config.epsilon is None:
             raise check.fail("epsilon", f"given for method {method}", None, "Its noise is calibrated.")
         rule = self.refusal(job.dataset)
-        if rule:
-            raise check.fail("dataset", f"{rule} for method {method}", job.dataset.name)
+        check.that(not rule, "dataset", f"{rule} for method {method}", job.dataset.name)
 
     @abstractmethod
     def refusal(self, dataset: Dataset) -> str:
