@@ -60,9 +60,8 @@ def function_at(where: str) -> Callable[..., Any]:
 def _object_at(where: str, kind: str) -> Any:
     """What MODULE calls by the name after the colon; `kind` is how messages call it."""
     source, _, name = where.partition(":")
-    if not source or not name:
-        hint = f"E.g. package.module:{kind.title()} or file.py:{kind.title()}."
-        raise check.fail(f"MODULE:{kind}", f"a module and a {kind.lower()}", where, hint)
+    hint = f"E.g. package.module:{kind.title()} or file.py:{kind.title()}."
+    check.that(source and name, f"MODULE:{kind}", f"a module and a {kind.lower()}", where, hint)
     try:
         found = _module(source)
     except (Exception, SystemExit) as error:

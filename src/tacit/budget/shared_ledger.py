@@ -167,8 +167,7 @@ class SharedLedger(Ledger):
 
     @_entries.setter
     def _entries(self, entries: list[Entry]) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        if entries:
-            raise InvalidInput("ledger must be one of its own process to be set; got one of a registry.")
+        check.that(not entries, "ledger", "one of its own process to be set", check.Told("one of a registry"))
 
     @property
     def standing(self) -> Standing:

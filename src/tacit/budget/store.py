@@ -266,9 +266,8 @@ def _url(url: str | Path) -> Any:
 def _check_file(path: Path, create: bool) -> None:
     check.that(create or path.is_file(), "registry", "a file that exists", str(path), "Run tacit budget init.")
     system = _file_system(path)
-    if system in _NETWORK:
-        hint = "SQLite cannot lock it there: use PostgreSQL by a URL."
-        raise check.fail("registry", "on a local disk", f"{path} on {system}", hint)
+    hint = "SQLite cannot lock it there: use PostgreSQL by a URL."
+    check.that(system not in _NETWORK, "registry", "on a local disk", f"{path} on {system}", hint)
 
 
 def _file_system(path: Path) -> str:

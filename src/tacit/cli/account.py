@@ -80,15 +80,13 @@ def account_command(
         delta = 1e-5
     if claim is not None:
         check.epsilon(claim)
-        if epsilon is not None:
-            raise InvalidInput("claim must be asked at a delta; got epsilon as well. Leave out --epsilon.")
+        check.that(epsilon is None, "claim", "asked at a delta", check.Told("epsilon as well"), "Leave out --epsilon.")
     if plot is not None:
         # Before the computation, which may take minutes.
         check.choice("ending of the plot file", plot.suffix, [".svg", ".png", ".pdf"])
     ledgers = _ledgers(specs, noise_multiplier, sample_rate, steps, relation)
     group = _group(unit, records_per_user, group, ledgers)
-    if plot is not None and len(ledgers) > 1:
-        raise InvalidInput(f"plot must be of one SPEC; got {len(ledgers)}. Name one file.")
+    check.that(plot is None or len(ledgers) == 1, "plot", "of one SPEC", len(ledgers), "Name one file.")
     asked: dict[str, Any] = {"delta": delta, "epsilon": epsilon, "accountants": accountant, "group": group}
     found = [account(each, check_brackets=check_brackets, **asked) for _, each, _ in ledgers]
     if json:

@@ -172,12 +172,10 @@ def read_scores(path: Path, *, member: str = "member", score: str = "score") -> 
     unknown, scored = sum(each is None for each in inside), numbers(values)
     check.that(not unknown, f"column {member!r}", "1 or 0, true or false, in or out in every row", f"{unknown} others")
     missing = int(np.isnan(scored).sum())
-    if missing:
-        hint = "Write numbers with a decimal point; leave out records without a score."
-        raise check.fail(f"column {score!r}", "a number in every row", f"{missing} others", hint)
+    hint = "Write numbers with a decimal point; leave out records without a score."
+    check.that(not missing, f"column {score!r}", "a number in every row", f"{missing} others", hint)
     kept = np.array(inside, dtype=bool)
-    if kept.all() or not kept.any():
-        got = "members only" if kept.all() else "non-members only"
-        raise check.fail("scores", "of members and of non-members", got)
+    got = "members only" if kept.all() else "non-members only"
+    check.that(not kept.all() and kept.any(), "scores", "of members and of non-members", got)
     finite = scored[kept & np.isfinite(scored)]
     return Scores(path.stem, scored[kept], scored[~kept], float(finite.mean()) if len(finite) else 0.0)

@@ -182,9 +182,8 @@ def train_command(
         print(all_settings())
         return
     overrides = with_set(overrides, set or [])
-    if preset is None and resume is None:
-        hint = "Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
-        raise check.fail("PRESET", "given unless --resume is", None, hint)
+    hint = "Name a preset such as digits, a CONFIG.toml, or a stopped run by --resume."
+    check.that(preset is not None or resume is not None, "PRESET", "given unless --resume is", None, hint)
     given = {**overrides, "budget": budget, "no_budget": no_budget or None, "PRESET": preset, "out": out}
     seed = None if resume is None else _only_a_seed(given)
     with interruptible(), progress_bars() as on_progress:

@@ -133,9 +133,8 @@ class Entry:
         self._needs("at least two values, one a line", self.values)
         labels.declared(f"values of {self.key}", self.values)
         both = [value for value in self.values if value in codes]
-        if both:
-            hint = "Leave it out here, or among the codes of missing cells."
-            raise check.fail(f"values of {self.key}", "other texts than those of missing cells", both, hint)
+        hint = "Leave it out here, or among the codes of missing cells."
+        check.that(not both, f"values of {self.key}", "other texts than those of missing cells", both, hint)
 
     @property
     def inside(self) -> str:
@@ -338,6 +337,10 @@ class Draft:
 _FORM = TableFormat().spec()
 
 
+AVERAGED = {"model": "linear", "zero_start": True, "momentum": 0.9, "average": 0.95}
+"""A linear model from zero whose weights are averaged over the steps."""
+
+
 def usual_delta(records: int) -> float:
     """A delta below 1 / n: min(1e-5, n^-1.1), cut to two digits."""
     return min(1e-5, float(f"{0.99 * float(records) ** -1.1:.1e}"))
@@ -349,10 +352,7 @@ def usual_settings(records: int, task: str = "classification") -> dict[str, Any]
     Squared errors have no bound on their slope, and steps as long as those of classes do not settle.
     """
     return {
-        "model": "linear",
-        "zero_start": True,
-        "momentum": 0.9,
-        "average": 0.95,
+        **AVERAGED,
         "batch_size": max(1, min(records // 8, _LARGEST_BATCH)),
         "epochs": 40.0,
         "learning_rate": 0.1 if task == "regression" else 2.0,

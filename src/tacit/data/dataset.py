@@ -236,9 +236,8 @@ def _part(
     with check.reading(f"y_{part}", "one label for each row"):
         answers = np.asarray(y)
     check.that(answers.ndim == 1, f"y_{part}", "one label for each row, shape (rows,)", answers.shape)
-    if len(features) != len(answers):
-        rule = f"of length {len(features)}, one label for each row of x_{part}"
-        raise check.fail(f"y_{part}", rule, len(answers))
+    rule = f"of length {len(features)}, one label for each row of x_{part}"
+    check.that(len(features) == len(answers), f"y_{part}", rule, len(answers))
     return features, answers
 
 

@@ -64,10 +64,9 @@ class TableFormat:
             hint = "E.g. utf-8, latin-1 or cp1252."
             raise check.fail("encoding", "one that Python knows", self.encoding, hint) from None
         check.instance("header", self.header, bool, "true or false")
-        if self.header == bool(self.names):
-            rule = "empty where the first line names the columns" if self.header else "given where header = false"
-            hint = "header = false goes with names, one for each column in their order, and header = true without."
-            raise check.fail("names", rule, list(self.names), hint)
+        rule = "empty where the first line names the columns" if self.header else "given where header = false"
+        hint = "header = false goes with names, one for each column in their order, and header = true without."
+        check.that(self.header != bool(self.names), "names", rule, list(self.names), hint)
         for name in self.names:
             check.text("each of names", name)
         _unique(self.names)

@@ -98,9 +98,8 @@ def indices(
     if labels.dtype.kind in "iu" and not any(check.is_number(value) for value in classes):
         position = {str(index): index for index in range(len(classes))}
     unknown = [value for value in found if value not in position]
-    if unknown:
-        rule = f"labels of the declared classes {listed(position, 10)}"
-        raise check.fail(name, rule, check.private_values(unknown), hint)
+    rule = f"labels of the declared classes {listed(position, 10)}"
+    check.that(not unknown, name, rule, check.private_values(unknown), hint)
     return np.array([position[value] for value in found], dtype=np.int64)[inverse]
 
 

@@ -304,9 +304,8 @@ def ratings(content: bytes, *, separator: str, users: int, items: int) -> tuple[
     if not table or any(len(row) != 4 for row in table):
         raise check.fail("ratings", f"lines of four numbers parted by {separator!r}", "lines of another form")
     values = np.array(table, dtype=np.int64)[:, :3]
-    if not ((values >= 1) & (values <= [users, items, 5])).all():
-        rule = f"of users 1..{users}, items 1..{items} and stars 1..5"
-        raise check.fail("ratings", rule, "others among them")
+    rule = f"of users 1..{users}, items 1..{items} and stars 1..5"
+    check.that(((values >= 1) & (values <= [users, items, 5])).all(), "ratings", rule, "others among them")
     pairs, stars = values[:, :2] - 1, values[:, 2]
     return pairs, stars
 

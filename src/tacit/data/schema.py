@@ -132,9 +132,8 @@ class Schema:
             InvalidInput: a declared column is not there, or a cell breaks its declaration (rows and columns are named).
         """
         absent = [column.name for column in self.columns if column.name not in table]
-        if absent:
-            hint = "The first line of the file must name them."
-            raise check.fail("table", f"a table with the columns {listed(absent)}", "one without them", hint)
+        hint = "The first line of the file must name them."
+        check.that(not absent, "table", f"a table with the columns {listed(absent)}", "one without them", hint)
         encoded = [(column, *column.encode(table[column.name])) for column in self.columns]
         for kind in KINDS:
             wrong = [(column, bad) for column, _, bad in encoded if column.kind == kind and bad.any()]

@@ -45,9 +45,8 @@ def frame(rows: Any) -> dict[str, np.ndarray]:
         >>> frame({"age": [41, None], "ward": ["north", None]})
         {'age': array([41., nan]), 'ward': array(['north', ''], dtype=object)}
     """
-    if not is_frame(rows):
-        rule = "a data frame of pandas, polars, Arrow or Hugging Face datasets, or a mapping of columns"
-        raise check.fail("rows", rule, type(rows).__name__)
+    rule = "a data frame of pandas, polars, Arrow or Hugging Face datasets, or a mapping of columns"
+    check.that(is_frame(rows), "rows", rule, type(rows).__name__)
     pandas = optional("pandas", "to read a data frame")
     if isinstance(rows, Mapping):
         lengths = {np.shape(values)[:1] for values in rows.values()}
@@ -146,9 +145,8 @@ def dataset_from(
         check.that(span[1] > span[0], "the target column", "of at least two different values", "one value")
     elif undeclared:
         classes = labels.read_classes(y)
-        if len(classes) < 2:
-            rule = f"a column of at least two different values in {declared.target}"
-            raise check.fail("target", rule, check.Told("one value"))
+        rule = f"a column of at least two different values in {declared.target}"
+        check.that(len(classes) >= 2, "target", rule, check.Told("one value"))
     if classes is not None:
         where = "classes of [table]" if toml else "classes=[...]"
         hint = f"Name every class in {where}, or remove the records without an answer."

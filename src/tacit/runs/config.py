@@ -13,6 +13,7 @@ from typing import Any
 
 from tacit import check
 from tacit.attacks import ATTACKS
+from tacit.data.answers import AVERAGED
 from tacit.data.image_folder import images_in
 from tacit.errors import InvalidInput
 from tacit.relation import Relation
@@ -380,9 +381,8 @@ def trained_as(kind: str, epsilon: float) -> dict[str, Any]:
     """
     if kind == TABLES:
         return {"method": AUTO, "delta": 1e-6}
-    shared = {"model": "linear", "zero_start": True, "momentum": 0.9, "average": 0.95, "delta": 1e-5}
     epochs, learning_rate, clip_norm = _CHOSEN[kind][bisect_left(_LEVELS, epsilon)]
-    shared |= {"epochs": epochs, "learning_rate": learning_rate, "clip_norm": clip_norm}
+    shared = {**AVERAGED, "delta": 1e-5, "epochs": epochs, "learning_rate": learning_rate, "clip_norm": clip_norm}
     if kind == IMAGES:
         return shared | {"batch_size": 4096, "nonprivate_learning_rate": 0.002}
     return shared | {"batch_size": 6250, "nonprivate_learning_rate": 8.0, "features": "words"}

@@ -339,9 +339,8 @@ def _remove_states(folder: Path) -> None:
 def _check_free(folder: Path) -> None:
     """A run writes over no other: half of each would be left if it were killed."""
     files = ("ledger.json", run_signature.MODEL, "card.json", CHECKPOINT, run_signature.SEARCH)
-    if any((folder / name).exists() for name in files):
-        hint = "Give another one, or go on with a run that was stopped by --resume."
-        raise check.fail("out", "a folder without a run", str(folder), hint)
+    hint = "Give another one, or go on with a run that was stopped by --resume."
+    check.that(not any((folder / name).exists() for name in files), "out", "a folder without a run", str(folder), hint)
 
 
 def _begin(ledger: Ledger, config: Config, dataset: Dataset, charged: RunBudget) -> None:

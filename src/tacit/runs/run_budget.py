@@ -116,9 +116,8 @@ class RunBudget:
         """Refuse before the data are read what their public size shows to be too much."""
         assert self.dataset is not None
         known = self.dataset.known
-        if known.relation != config.relation:
-            rule = f"{known.relation}, that of data set {self.dataset.name!r}"
-            raise check.fail("relation", rule, config.relation)
+        rule = f"{known.relation}, that of data set {self.dataset.name!r}"
+        check.that(known.relation == config.relation, "relation", rule, config.relation)
         if self.goes_on:
             return
         records = known.facts.get("records")

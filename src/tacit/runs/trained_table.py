@@ -72,9 +72,8 @@ def train_table(
         >>> found = train_table(people, target="ill", epsilon=1.0, schema={"classes": ["no", "yes"]})  # doctest: +SKIP
         >>> found.model.predict(people)  # doctest: +SKIP
     """
-    if not is_frame(rows):
-        hint = "Give the columns names, e.g. pandas.DataFrame(rows, columns=[...]); tacit train takes files."
-        raise check.fail("rows", "a data frame or a mapping of columns", check.Told(type(rows).__name__), hint)
+    hint = "Give the columns names, e.g. pandas.DataFrame(rows, columns=[...]); tacit train takes files."
+    check.that(is_frame(rows), "rows", "a data frame or a mapping of columns", check.Told(type(rows).__name__), hint)
     declared = dict(schema or {})
     check.keys("schema", declared, [each.name for each in fields(Declarations) if each.name != "target"])
     # What a folder of the run says of its table; the frame itself is written nowhere.

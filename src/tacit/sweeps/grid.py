@@ -89,10 +89,9 @@ def run(data_dir: str | os.PathLike[str] | None, **settings: Any) -> dict[str, A
 def _task(preset: str, overrides: Mapping[str, Any]) -> Task:
     """The task of a run, with its whole configuration, so that editing the preset later changes nothing."""
     config = read_config(preset, overrides)
-    if config.test_epsilon:
-        rule = "left out in a sweep, every run of which would cost it"
-        hint = "Train the setting that you choose, and measure that."
-        raise check.fail("test_epsilon", rule, config.test_epsilon, hint)
+    rule = "left out in a sweep, every run of which would cost it"
+    hint = "Train the setting that you choose, and measure that."
+    check.that(not config.test_epsilon, "test_epsilon", rule, config.test_epsilon, hint)
     # Besides settings, a run depends on the user's own files: the table, and the source of the model.
     sources = code_of(config.model)[-1:] if ":" in config.model else ()
     secret = {} if config.unsafe_seed is None else {"unsafe_seed": config.unsafe_seed}
