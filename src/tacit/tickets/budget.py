@@ -1,7 +1,7 @@
 """`TicketPlan`, the settings of a ticket's private phases, and `spend`, the division of a target among them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from tacit import check
@@ -100,26 +100,8 @@ class Spending:
     mechanism: Mechanism
 
 
-@dataclass(frozen=True)
-class _Phases:
-    """The phases of a mode, without their noise."""
-
-    mode: str
-    search: Phase
-    training: Phase
-    choice: float | None
-    selection: str
-
-    def mechanism(self, search: float | None, training: float) -> Mechanism:
-        """All phases, composed; parallel in T4, whose choice reads records that no training sees."""
-        queries = [] if self.choice is None else [choice_mechanism(self.choice, method=self.selection)]
-        trainings = [] if search is None else [self.search.mechanism(search)]
-        trainings += [self.training.mechanism(training)]
-        if self.mode == "T4":
-            return Parallel.of(_composed(trainings), _composed(queries))
-        return _composed([*trainings, *queries])
-
-
+# Calibration takes seconds.
+@lru_cache(maxsize=64)
 def spend(
     mode: str, target: Epsilon, *, search: Phase, training: Phase, relation: Relation, selection: str = "exponential"
 ) -> Spending:
@@ -151,35 +133,29 @@ def spend(
     """
     check.choice("mode", mode, MODES)
     choice = {"T1": None, "T4": target.epsilon}.get(mode, _CHOICE * target.epsilon)
-    phases = _Phases(mode, search, training, choice, selection)
+    query = [] if choice is None else [choice_mechanism(choice, method=selection)]
+
+    def solved(build: Callable[[float], Mechanism], epsilon: float = target.epsilon) -> float:
+        goal = Epsilon(epsilon, target.delta)
+        return smallest("noise_multiplier", lambda each: Compose.of((build(each), 1)), goal, relation=relation).value
+
+    ratio = None
+    if mode in _SEARCHING:
+        ratio = solved(search.mechanism, _SEARCH * target.epsilon)
+        ratio /= solved(training.mechanism, _TRAINING * target.epsilon)
+
+    def trainings(noise: float) -> list[Mechanism]:
+        return [*([] if ratio is None else [search.mechanism(ratio * noise)]), training.mechanism(noise)]
+
     if mode == "paper":
-        searched, noise = None, _alone((1 - _CHOICE) * target.epsilon, target, training, relation)
+        noise = solved(training.mechanism, (1 - _CHOICE) * target.epsilon)
     else:
         # T4's choice on the other records costs epsilon by itself, so that training alone decides.
-        alone = replace(phases, mode="T2", choice=None) if mode == "T4" else phases
-        searched, noise = _calibrated(alone, target, relation)
-    return Spending(searched, choice, noise, phases.mechanism(searched, noise))
+        noise = solved(lambda each: _composed(trainings(each) + (query if mode != "T4" else [])))
+    parts = trainings(noise)
+    whole = Parallel.of(_composed(parts), _composed(query)) if mode == "T4" else _composed(parts + query)
+    return Spending(None if ratio is None else ratio * noise, choice, noise, whole)
 
 
 def _composed(parts: list[Mechanism]) -> Mechanism:
     return parts[0] if len(parts) == 1 else Compose.of(*((part, 1) for part in parts))
-
-
-# Calibration takes seconds.
-@lru_cache(maxsize=64)
-def _calibrated(phases: _Phases, target: Epsilon, relation: Relation) -> tuple[float | None, float]:
-    """Noise of search and of training with which `phases` meet `target`."""
-    if phases.mode not in _SEARCHING:
-        return None, _smallest(lambda noise: phases.mechanism(None, noise), target, relation)
-    ratio = _alone(_SEARCH * target.epsilon, target, phases.search, relation)
-    ratio /= _alone(_TRAINING * target.epsilon, target, phases.training, relation)
-    noise = _smallest(lambda noise: phases.mechanism(ratio * noise, noise), target, relation)
-    return ratio * noise, noise
-
-
-def _alone(epsilon: float, target: Epsilon, phase: Phase, relation: Relation) -> float:
-    return _smallest(phase.mechanism, Epsilon(epsilon, target.delta), relation)
-
-
-def _smallest(build: Callable[[float], Mechanism], target: Epsilon, relation: Relation) -> float:
-    return smallest("noise_multiplier", lambda noise: Compose.of((build(noise), 1)), target, relation=relation).value
