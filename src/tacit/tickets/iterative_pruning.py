@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tacit import check
 from tacit.errors import InvalidInput
 from tacit.tickets import pruning
-from tacit.tickets.ticket import WEIGHTS, Ticket, prunable, transfer
+from tacit.tickets.ticket import WEIGHTS, Ticket, prunable, solid, transfer
 
 Progress = Callable[[int, int], None]
 Accuracy = Callable[[nn.Module], float]
@@ -146,23 +146,15 @@ def train_masked(
         >>> bool(model[0].weight[0, 1] == 0)
         True
     """
-    named = dict(model.named_parameters())
-    with torch.no_grad():
-        for name, value in ticket.start.items():
-            named[name].copy_(value * ticket.masks[name] if name in ticket.masks else value)
-    values = list(named.values())
-    masks: list[Tensor | None] = [ticket.masks.get(name) for name in named]
+    optimizer = torch.optim.SGD(ticket.apply(model).parameters(), lr=learning_rate)
     for done in range(1, iterations + 1):
         chosen = torch.randint(len(targets), (min(batch_size, len(targets)),), generator=generator)
-        loss = nn.functional.cross_entropy(model(inputs[chosen]), targets[chosen])
-        gradients = torch.autograd.grad(loss, values)
-        with torch.no_grad():
-            for value, gradient, mask in zip(values, gradients, masks, strict=True):
-                value.sub_(gradient, alpha=learning_rate)
-                if mask is not None:
-                    value.mul_(mask)
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs[chosen]), targets[chosen]).backward()
+        optimizer.step()
         if done % _REPORT == 0 or done == iterations:
             on_progress(done)
+    solid(model)
 
 
 def _path(folder: str | Path, round_: int) -> Path:

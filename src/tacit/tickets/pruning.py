@@ -258,23 +258,17 @@ def compact(ticket: Ticket, model: nn.Module) -> Compact | None:
 
 
 def _stack(model: nn.Module) -> list[tuple[str, nn.Module]] | None:
-    """The layers of a plain stack with their paths, in order; None for any other model."""
-    layers = _layers(model, "") if isinstance(model, nn.Sequential) else []
+    """The layers of a plain stack with their paths, in the order in which they run; None for any other model."""
+    if not isinstance(model, nn.Sequential):
+        return None
+    parts = model.named_modules(remove_duplicate=False)
+    layers = [(path, layer) for path, layer in parts if not isinstance(layer, nn.Sequential)]
     for place, (_, layer) in enumerate(layers):
         flattening = isinstance(layer, nn.Flatten) and (place, layer.start_dim, layer.end_dim) == (0, 1, -1)
         if not flattening and not isinstance(layer, (nn.Linear, *_ELEMENTWISE)):
             return None
     linear = [id(layer) for _, layer in layers if isinstance(layer, nn.Linear)]
     return layers if linear and len(linear) == len(set(linear)) else None
-
-
-def _layers(model: nn.Sequential, prefix: str) -> list[tuple[str, nn.Module]]:
-    """The layers of nested sequences in the order in which they run."""
-    found: list[tuple[str, nn.Module]] = []
-    for name, layer in model.named_children():
-        path = f"{prefix}{name}"
-        found += _layers(layer, f"{path}.") if isinstance(layer, nn.Sequential) else [(path, layer)]
-    return found
 
 
 @dataclass(frozen=True)
