@@ -4,9 +4,10 @@ Tickets of public origin for a private task: data-free ones, and ones transferre
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -90,18 +91,17 @@ def iterative_tickets(
     settings = f"{iterations} iterations a round, batch {batch_size}, rate {learning_rate:g}, seed {seed}"
     note = f"magnitude pruning{source and ' on '}{source}, {settings}"
     tickets = _finished(folder, Ticket(pruning.dense_masks(model, names), start, provenance, note))
+
+    def batches(round_: int) -> Iterator[tuple[Tensor, Tensor]]:
+        generator = torch.Generator().manual_seed(_SEED_STRIDE * seed + round_)
+        for done in range(1, iterations + 1):
+            chosen = torch.randint(len(targets), (min(batch_size, len(targets)),), generator=generator)
+            yield inputs[chosen], targets[chosen]
+            if done % _REPORT == 0 or done == iterations:
+                on_progress(round_ * iterations + done, (rounds + 1) * iterations)
+
     for round_ in range(len(tickets) - 1, rounds + 1):  # The last round is trained only to be measured.
-        train_masked(
-            model,
-            tickets[-1],
-            inputs,
-            targets,
-            iterations,
-            learning_rate,
-            batch_size,
-            torch.Generator().manual_seed(_SEED_STRIDE * seed + round_),
-            on_progress=lambda done, before=round_ * iterations: on_progress(before + done, (rounds + 1) * iterations),
-        )
+        train_masked(model, tickets[-1], batches(round_), learning_rate)
         now, reached = tickets[-1], float(accuracy(model))
         masks = pruning.by_magnitude({name: model.get_parameter(name) for name in now.masks}, now.masks, pruned)
         tickets[-1] = replace(now, measured=dict(now.measured) | {"accuracy": reached})
@@ -114,46 +114,29 @@ def iterative_tickets(
 
 
 def train_masked(
-    model: nn.Module,
-    ticket: Ticket,
-    inputs: Tensor,
-    targets: Tensor,
-    iterations: int,
-    learning_rate: float,
-    batch_size: int,
-    generator: torch.Generator,
-    *,
-    on_progress: Callable[[int], None] = lambda done: None,
+    model: nn.Module, ticket: Ticket, batches: Iterable[tuple[Tensor, Tensor]], learning_rate: float
 ) -> None:
     """SGD without privacy on the cross-entropy from the ticket's start; pruned weights stay zero.
 
     Args:
         model: of the ticket's architecture; trained in place.
         ticket: where it starts.
-        inputs: data (n, ...).
-        targets: labels (n,).
-        iterations: steps.
+        batches: inputs (b, ...) and labels (b,) of every step.
         learning_rate: > 0.
-        batch_size: records of a batch, drawn uniformly with replacement.
-        generator: of the batches.
-        on_progress: called with the iterations done.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(2, 2))
         >>> start = {name: value.detach().clone() for name, value in model.named_parameters()}
         >>> ticket = Ticket({"0.weight": torch.eye(2)}, start, "public")
-        >>> train_masked(model, ticket, torch.ones(4, 2), torch.arange(4) % 2, 3, 0.1, 2, torch.Generator())
+        >>> train_masked(model, ticket, [(torch.ones(4, 2), torch.arange(4) % 2)] * 3, 0.1)
         >>> bool(model[0].weight[0, 1] == 0)
         True
     """
     optimizer = torch.optim.SGD(ticket.apply(model).parameters(), lr=learning_rate)
-    for done in range(1, iterations + 1):
-        chosen = torch.randint(len(targets), (min(batch_size, len(targets)),), generator=generator)
+    for inputs, targets in batches:
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs[chosen]), targets[chosen]).backward()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
         optimizer.step()
-        if done % _REPORT == 0 or done == iterations:
-            on_progress(done)
     solid(model)
 
 
@@ -260,11 +243,8 @@ def transferred_ticket(
     classes: int,
     name: str = "",
     largest_density: float = 0.1,
-    rounds: int = 12,
-    iterations: int = 5000,
     seed: int = 0,
-    folder: str | Path | None = None,
-    on_progress: Progress = lambda done, total: None,
+    **settings: Any,
 ) -> Ticket:
     """The winning ticket of a public data set, moved to a network for a private one.
 
@@ -278,11 +258,8 @@ def transferred_ticket(
         classes: number of classes of the private task.
         name: of the public data.
         largest_density: of the winning ticket; see `winning`.
-        rounds: of pruning; see `iterative_tickets`.
-        iterations: SGD steps of each training.
         seed: public, of projection and batches.
-        folder: keeps every finished round.
-        on_progress: called with (iterations done, iterations in all).
+        settings: rounds, iterations, folder and on_progress of `iterative_tickets`.
 
     Raises:
         InvalidInput: no ticket is sparse enough, or an argument is out of range.
@@ -300,12 +277,9 @@ def transferred_ticket(
         provenance="public",
         source=name,
         accuracy=lambda network: right_answers(network, x_test, y_test) / len(y_test),
-        rounds=rounds,
-        iterations=iterations,
         patterns=patterns,
         seed=seed,
-        folder=folder,
-        on_progress=on_progress,
+        **settings,
     )
     chosen = winning(tickets, tickets[0].measured["before"], largest_density=largest_density)
     return transfer(chosen if same else _without_projection(chosen), build(classes))
