@@ -104,8 +104,7 @@ def joined(members: Examples, non_members: Examples) -> Examples:
             raise check.fail(name, "at least one record", 0, "An attack needs members and non-members.")
     parts = [np.asarray(inputs) for inputs, _ in (members, non_members)]
     if parts[0].shape[1:] != parts[1].shape[1:]:
-        shapes = f"{parts[0].shape} and {parts[1].shape}"
-        raise check.fail("members and non_members", "records of one shape", shapes)
+        raise check.fail("members and non_members", "records of one shape", f"{parts[0].shape} and {parts[1].shape}")
     return np.concatenate(parts), np.concatenate([np.asarray(members[1]), np.asarray(non_members[1])])
 
 
@@ -140,8 +139,7 @@ def class_probabilities(model: Model, examples: Examples) -> tuple[np.ndarray, n
     if probabilities.ndim != 2 or len(probabilities) != len(labels) or labels.ndim != 1:
         got = f"{probabilities.shape} for labels of shape {labels.shape}"
         raise check.fail("model output", "of shape (n, classes), one row for each label", got)
-    total = probabilities.sum(axis=1)
-    if not (np.all(probabilities >= 0) and np.all(np.abs(total - 1) <= 1e-3)):
+    if not (np.all(probabilities >= 0) and np.all(np.abs(probabilities.sum(axis=1) - 1) <= 1e-3)):
         raise check.fail("model output", "class probabilities", "other numbers", "Apply a softmax to the logits.")
     classes = probabilities.shape[1]
     if labels.dtype.kind not in "iu" or np.any(labels < 0) or np.any(labels >= classes):
@@ -260,8 +258,7 @@ def gaussian_bound(mu: float) -> float:
 
 
 def _flagged(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    below = np.searchsorted(np.sort(values), thresholds, side="left")
-    return (len(values) - below) / len(values)
+    return (len(values) - np.searchsorted(np.sort(values), thresholds)) / len(values)
 
 
 @dataclass(frozen=True)

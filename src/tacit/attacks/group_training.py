@@ -27,12 +27,10 @@ from tacit.losses import sequence_classification
 from tacit.models import mlp
 from tacit.noise import SecureStream, Stream
 
-Step = tuple["Tensor", "Tensor | None"]
-
 
 def batches(
     rows: Sequence[np.ndarray], draws: Sequence[np.random.Generator], recipe: Recipe, *, steps: int
-) -> Iterator[Step]:
+) -> Iterator[tuple[Tensor, Tensor | None]]:
     """For each step the rows of the records (models, batch), and a mask of those that count; None if all do.
 
     Non-private models pass through their own records in a new order each epoch. For private ones, Poisson sampling
@@ -67,8 +65,7 @@ def _shuffled(rows: np.ndarray, draw: np.random.Generator, size: int) -> Iterato
 
 def _poisson(rows: np.ndarray, draw: np.random.Generator, size: int) -> np.ndarray:
     """A binomial number of distinct records, the same law as one coin for each of them."""
-    rate = min(1.0, size / len(rows))
-    return draw.choice(rows, draw.binomial(len(rows), rate), replace=False, shuffle=False)
+    return draw.choice(rows, draw.binomial(len(rows), min(1.0, size / len(rows))), replace=False, shuffle=False)
 
 
 def _optimizer(recipe: Recipe, values: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -80,13 +77,10 @@ def _optimizer(recipe: Recipe, values: list[nn.Parameter]) -> torch.optim.Optimi
 def _noisy(sums: dict[str, Tensor], recipe: Recipe, stream: Stream) -> dict[str, Tensor]:
     """(sums + N(0, (noise_multiplier clip_norm)^2)) / expected batch size."""
     std = (recipe.noise_multiplier or 0.0) * (recipe.clip_norm or 0.0)
-    found = {}
-    for name, value in sums.items():
-        noise = torch.zeros(value.numel())
-        if std:
-            stream.fill_normal(noise.numpy())
-        found[name] = (value + noise.view_as(value) * std) / recipe.batch_size
-    return found
+    noise = {name: torch.zeros(value.numel()) for name, value in sums.items()}
+    for values in noise.values() if std else ():
+        stream.fill_normal(values.numpy())
+    return {name: (sums[name] + noise[name].view_as(sums[name]) * std) / recipe.batch_size for name in sums}
 
 
 TOGETHER, TOGETHER_IMAGES = 64, 1

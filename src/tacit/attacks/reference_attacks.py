@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -141,6 +141,12 @@ class References:
             raise check.fail("examples", f"the {known} records that the reference models know", len(examples[1]))
         return np.stack([question(model, examples) for model in self.models])
 
+    def with_all_outside(self) -> Self:
+        """These models, if every record is out of at least one of them; raises `InvalidInput` otherwise."""
+        if np.any(self.included.all(axis=0)):
+            raise check.fail("included", "false somewhere for every record", "a record in every model")
+        return self
+
 
 def half_splits(models: int, records: int, *, seed: int = 0) -> np.ndarray:
     """Boolean (models, records): each record is in exactly half of the models, in a random half (Carlini et al. 2022).
@@ -225,9 +231,7 @@ class LikelihoodRatioOffline(base.Attack):
     name: ClassVar[str] = "lira_offline"
 
     def __init__(self, references: References, *, fpr: float = 0.5):
-        if np.any(references.included.all(axis=0)):
-            raise check.fail("included", "false somewhere for every record", "a record in every model")
-        self.references = references
+        self.references = references.with_all_outside()
         self.fpr = check.probability("fpr", fpr, open_low=True, open_high=True)
 
     def score(self, model: base.Model, examples: base.Examples) -> np.ndarray:
@@ -235,8 +239,7 @@ class LikelihoodRatioOffline(base.Attack):
         known = self.references.answers(examples, base.logit_confidence)
         answer = base.logit_confidence(model, examples)
         mean, spread = _moments(known, ~self.references.included)
-        standard = (answer - mean) / spread
-        return -log_ndtr(-standard)
+        return -log_ndtr((mean - answer) / spread)
 
     def threshold(self, member_scores: np.ndarray) -> float:
         """Score of a record at the false positive rate `fpr`."""
@@ -290,9 +293,7 @@ class RelativeMembership(base.Attack):
     def __init__(
         self, references: References, population: base.Examples, *, gamma: float = 1.0, offline_scale: float = 0.3
     ):
-        if np.any(references.included.all(axis=0)):
-            raise check.fail("included", "false somewhere for every record", "a record in every model")
-        self.references, self.population = references, population
+        self.references, self.population = references.with_all_outside(), population
         self.gamma = check.real("gamma", gamma, low=1.0)
         self.offline_scale = check.probability("offline_scale", offline_scale)
 
@@ -301,8 +302,7 @@ class RelativeMembership(base.Attack):
         included = self.references.included
         known = self.references.answers(examples, base.label_probability)
         outside = _average(known, ~included)
-        both = (_average(known, included) + outside) / 2
-        reference = np.where(included.any(axis=0), both, self._offline(outside))
+        reference = np.where(included.any(axis=0), (_average(known, included) + outside) / 2, self._offline(outside))
         ratio = base.label_probability(model, examples) / np.maximum(reference, base.LEAST_PROBABILITY)
         others = np.sort(self._population_ratios(model))
         return np.searchsorted(others, ratio / self.gamma, side="right") / len(others)

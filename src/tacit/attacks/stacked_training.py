@@ -130,8 +130,7 @@ def train_stacked(
     group, sizes = check.count("group", group), included.sum(axis=1)
     fitted = replace(recipe, batch_size=min(recipe.batch_size, int(sizes.min())))
     integers = network is not None and np.asarray(examples[0]).dtype.kind in "iu"
-    arrays = (_numbers(examples[0], integers=integers), labels.astype(np.int64))
-    inputs, targets = map(torch.from_numpy, arrays)
+    inputs, targets = map(torch.from_numpy, (_numbers(examples[0], integers=integers), labels.astype(np.int64)))
     source, steps = stream if stream is not None else SecureStream(), fitted.steps(float(sizes.mean()))
     training = GroupTraining(inputs, targets, fitted, steps, classes, network, source)
     done: list[dict[str, Tensor]] = []
@@ -156,7 +155,6 @@ def _numbers(values: np.ndarray, *, integers: bool) -> np.ndarray:
 def _save(state: dict[str, Tensor], path: Path, fingerprint: str) -> None:
     from safetensors.torch import save
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     tensors = {name: values.contiguous() for name, values in state.items()}
     write_bytes(path, save(tensors, metadata={"fingerprint": fingerprint}))
 

@@ -116,8 +116,7 @@ def detectable_mu(
     def refutes(mu: float) -> bool:
         misses = np.zeros_like(_FALSE_ALARMS) if math.isinf(mu) else gaussian_beta(_FALSE_ALARMS, mu)
         fnr = bound(misses * members, members, alpha / 2)
-        reached = TradeOff(ErrorPoints(fpr, fnr), Standing.MEASURED, claim.relation, "best attack")
-        return not reached <= claim
+        return not TradeOff(ErrorPoints(fpr, fnr), Standing.MEASURED, claim.relation, "best attack") <= claim
 
     return smallest_refuting(refutes) if refutes(math.inf) else math.inf
 

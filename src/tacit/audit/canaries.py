@@ -28,8 +28,6 @@ from tacit.noise.correlated import Whitening
 from tacit.standing import Standing
 from tacit.tradeoff import Answer, TradeOff
 
-_LARGEST_GAIN = 600.0  # e^709.8 is the largest double; no sound trainer comes near
-
 
 class LikelihoodRatio:
     """Log likelihood ratio of a canary, the sum over releases of log(1 - q + q exp((x - 1/2) / s^2)).
@@ -62,9 +60,12 @@ class LikelihoodRatio:
     def add(self, release: np.ndarray) -> None:
         """Count one release, shape (canaries,)."""
         gain = (np.asarray(release, dtype=float) - 0.5) / self.noise_multiplier**2
-        if self.sample_rate < 1.0:
-            gain = np.log1p(self.sample_rate * np.expm1(np.minimum(gain, _LARGEST_GAIN)))
-        self.total = self.total + gain
+        self.total = self.total + _sampled(gain, self.sample_rate)
+
+
+def _sampled(gains: np.ndarray, rate: float) -> np.ndarray:
+    """log(1 - q + q exp(g)) of every gain."""
+    return gains if rate == 1 else np.logaddexp(np.log1p(-rate), np.log(rate) + gains)
 
 
 _WHY = "canaries were among the records of the run itself, which was not run again"
@@ -333,8 +334,7 @@ class GroupedLikelihoodRatio:
 def _of_turns(mechanism: CyclicPoisson | CyclicAllocation, gains: Array) -> Array:
     """Log likelihood ratio from the gains of one group's turns, shape (turns, canaries)."""
     if isinstance(mechanism, CyclicPoisson):
-        rate = mechanism.sample_rate
-        return gains.sum(0) if rate == 1 else np.logaddexp(np.log1p(-rate), np.log(rate) + gains).sum(0)
+        return _sampled(gains, mechanism.sample_rate).sum(0)
     mean = SubsetMean(mechanism.steps_per_block)
     for of_turn in gains:
         mean.add(of_turn)

@@ -159,8 +159,7 @@ def _correlation(values: NDArray[np.floating]) -> NDArray[np.float64]:
 
 def _correlated(sums: NDArray[np.floating], repeats: int, length: int) -> float:
     """p-value of the largest correlation of any lag >= 1, times the number of lags; 1 for too few values."""
-    lags = np.arange(1, length)
-    terms = repeats * (length - lags)
+    terms = repeats * (length - np.arange(1, length))
     enough = terms >= _LEAST_TERMS
     if not enough.any():
         return 1.0

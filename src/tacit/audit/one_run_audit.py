@@ -41,8 +41,7 @@ def guessed_right(scores: Scores, guesses: int) -> int:
     """
     values = np.concatenate([scores.members, scores.non_members])
     inside = np.repeat([True, False], scores.count)
-    tie = np.random.default_rng(0).permutation(len(values))
-    order = np.lexsort((tie, values))
+    order = np.lexsort((np.random.default_rng(0).permutation(len(values)), values))
     half = check.count("guesses", guesses, minimum=2) // 2
     if 2 * half > len(values):
         raise check.fail("guesses", f"at most {len(values)}, one for each canary", guesses)
