@@ -43,8 +43,7 @@ def causal_lm(logits: Tensor, labels: Tensor, *, ignore: int = IGNORED, per: str
         >>> causal_lm(logits, torch.tensor([[0, 1, 2], [0, 1, -100]]), per="token")
         tensor([1.6094, 1.6094])
     """
-    _check_positions(logits, labels)
-    return _by_record(logits[:, :-1], labels[:, 1:], ignore, per)
+    return _by_record(logits, labels, ignore, per, ahead=1)
 
 
 def masked_lm(logits: Tensor, labels: Tensor, *, ignore: int = IGNORED, per: str = "sequence") -> Tensor:
@@ -64,7 +63,6 @@ def masked_lm(logits: Tensor, labels: Tensor, *, ignore: int = IGNORED, per: str
         >>> masked_lm(torch.zeros(1, 4, 5), torch.tensor([[-100, 3, -100, -100]]), per="token")
         tensor([1.6094])
     """
-    _check_positions(logits, labels)
     return _by_record(logits, labels, ignore, per)
 
 
@@ -142,15 +140,12 @@ def sequence_classification(logits: Tensor, labels: Tensor, *, ignore: int = IGN
     return (logits.squeeze(1) - (labels.squeeze(1) if labels.dim() == 2 else labels)).square()
 
 
-def _by_record(logits: Tensor, labels: Tensor, ignore: int, per: str) -> Tensor:
-    check.choice("per", per, PER)
-    losses = F.cross_entropy(logits.transpose(1, 2), labels, ignore_index=ignore, reduction="none").sum(1)
-    if per == "sequence":
-        return losses / max(1, labels.shape[1])
-    return losses / (labels != ignore).sum(1).clamp(min=1)
-
-
-def _check_positions(logits: Tensor, labels: Tensor) -> None:
+def _by_record(logits: Tensor, labels: Tensor, ignore: int, per: str, *, ahead: int = 0) -> Tensor:
+    """Loss of each record where logits at t are for the label at t + `ahead`."""
     if logits.dim() != 3 or labels.shape != logits.shape[:2]:
         shapes = tuple(logits.shape[1:]), tuple(labels.shape[1:])
         raise check.fail("logits and labels", "of shapes (batch, T, classes) and (batch, T)", shapes)
+    check.choice("per", per, PER)
+    due, given = labels[:, ahead:], logits[:, : logits.shape[1] - ahead]
+    losses = F.cross_entropy(given.transpose(1, 2), due, ignore_index=ignore, reduction="none").sum(1)
+    return losses / (max(1, due.shape[1]) if per == "sequence" else (due != ignore).sum(1).clamp(min=1))

@@ -39,8 +39,7 @@ def module_at(where: str) -> nn.Module:
     try:
         made = made()
     except (Exception, SystemExit) as error:
-        hint = f"{told(error)} Write a function."
-        raise check.fail("CLASS", "callable without arguments", name, hint) from error
+        raise check.fail("CLASS", "callable without arguments", name, f"{told(error)} Write a function.") from error
     if not isinstance(made, nn.Module):
         raise check.fail("CLASS", "a torch.nn.Module or a function that returns one", type(made).__name__)
     return made

@@ -354,8 +354,7 @@ def measured_tradeoff(scores: Scores, estimator: Estimator, *, relation: Relatio
         relation: between the two worlds of the game.
         confidence: in (0, 1).
     """
-    thresholds = estimator.thresholds(scores)
-    outer = ErrorPoints(*estimator.outer(scores, thresholds, 1 - confidence)).vertices()
+    outer = ErrorPoints(*estimator.outer(scores, estimator.thresholds(scores), 1 - confidence)).vertices()
     return TradeOff(outer, Standing.MEASURED, relation, scores.attack, confidence=confidence)
 
 

@@ -283,8 +283,7 @@ class SyntheticWhitening(PublicFeatures):
         values, vectors = self._principal(torch.from_numpy(rows))
         scale = (values.clamp(min=0) + self.floor * values[0]).rsqrt()
         on_progress("features of drawings", self.images + 1, self.images + 1)
-        matrix = vectors.T * scale[:, None]
-        return np.concatenate([mean[None], matrix.numpy()])
+        return np.concatenate([mean[None], (vectors.T * scale[:, None]).numpy()])
 
     def _principal(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The d largest eigenvalues of C, falling, and the eigenvectors as columns."""

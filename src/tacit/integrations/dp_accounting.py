@@ -64,9 +64,8 @@ def from_event(event: dp.DpEvent, relation: Relation = Relation.ADD_REMOVE) -> M
         >>> print(from_event(dp.SelfComposedDpEvent(step, 1000)))
         Gaussian(1.1).poisson(0.01) * 1000
     """
-    if relation is Relation.ADD_REMOVE and any(
-        type(each) is dp.SingleEpochTreeAggregationDpEvent for each in _all(event)
-    ):
+    tree = any(type(each) is dp.SingleEpochTreeAggregationDpEvent for each in _all(event))
+    if tree and relation is Relation.ADD_REMOVE:
         raise Refused("no mechanism is known for a tree under add_remove. State zero_out or replace_one.")
     return _mechanism(event)
 
@@ -280,9 +279,8 @@ def _event(part: Mechanism) -> dp.DpEvent:
         case ZeroConcentrated():
             return dp.ZCDpEvent(part.rho, part.xi)
         case GaussianMixture():
-            return dp.MixtureOfGaussiansDpEvent(
-                part.noise_multiplier, list(part.sensitivities), list(part.probabilities)
-            )
+            shifts = list(part.sensitivities), list(part.probabilities)
+            return dp.MixtureOfGaussiansDpEvent(part.noise_multiplier, *shifts)
         case Poisson(base=Gaussian() | Laplace() | DiscreteLaplace() as base):
             return dp.PoissonSampledDpEvent(part.sample_rate, _event(base))
         case FixedSize(base=Gaussian() | Laplace() | DiscreteLaplace() as base):

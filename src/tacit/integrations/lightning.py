@@ -215,15 +215,11 @@ def _network_of(module: nn.Module) -> str:
 
 def _single(given: Any) -> tuple[dict[str, Any], Optimizer]:
     """The configuration of the one optimizer as a table, and the optimizer."""
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], list) and isinstance(given[1], list):
-        optimizers, schedulers = given
-        given = {"optimizer": optimizers[0]} if len(optimizers) == 1 and len(schedulers) < 2 else None
-        if given is not None and schedulers:
-            given["lr_scheduler"] = schedulers[0]
-    elif isinstance(given, list | tuple) and len(given) == 1:
-        given = {"optimizer": given[0]}
-    elif isinstance(given, Optimizer):
-        given = {"optimizer": given}
+    match given:
+        case ([optimizer], []) | [optimizer] | (Optimizer() as optimizer):
+            given = {"optimizer": optimizer}
+        case ([optimizer], [scheduler]):
+            given = {"optimizer": optimizer, "lr_scheduler": scheduler}
     if not isinstance(given, dict):
         raise TrainingMisuse("configure_optimizers must return one optimizer in private training; got another number.")
     return given, given["optimizer"]

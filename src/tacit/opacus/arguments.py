@@ -125,8 +125,7 @@ class PerExampleMean(nn.Module):
         ignored = getattr(self.criterion, "ignore_index", None)
         if ignored is None:
             return losses.mean(1)
-        counted = (targets.flatten(1) != ignored).sum(1).clamp(min=1)
-        return losses.sum(1) / counted
+        return losses.sum(1) / (targets.flatten(1) != ignored).sum(1).clamp(min=1)
 
 
 OPACUS_NAMES = {"prv": "pld", "gdp": "clt"}

@@ -80,8 +80,7 @@ class _Step(Scheduler):
         super().load_state_dict(state_dict)
 
     def _next(self) -> float:
-        falls = self.last_epoch and self.last_epoch % self.step_size == 0
-        return self._value * (self.gamma if falls else 1.0)
+        return self._value * (self.gamma if self.last_epoch and self.last_epoch % self.step_size == 0 else 1.0)
 
 
 class _Exponential(_Step):

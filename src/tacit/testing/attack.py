@@ -57,8 +57,7 @@ def leaky(known: Examples, seed: int = 0) -> Model:
     labels = dict(zip(np.asarray(known[0])[:, 0].tolist(), np.asarray(known[1]).tolist(), strict=True))
 
     def model(inputs: np.ndarray) -> np.ndarray:
-        draw = np.random.default_rng(seed)
-        logits = draw.normal(size=(len(inputs), CLASSES))
+        logits = np.random.default_rng(seed).normal(size=(len(inputs), CLASSES))
         for row, number in enumerate(inputs[:, 0].tolist()):
             if number in labels:
                 logits[row, labels[number]] += 4.0
@@ -78,8 +77,7 @@ def _check_leaky_model(attack: Attack, model: Model, members: Examples, others: 
     require(scores.attack == attack.name, f"scores must carry the name {attack.name!r}; got {scores.attack!r}.")
     expected = (len(members[1]), len(others[1]))
     require(scores.count == expected, f"an attack must score every record once, {expected}; got {scores.count}.")
-    finite = np.isfinite([*scores.members, *scores.non_members]).all()
-    require(finite, f"scores of {attack.name} must be finite.")
+    require(np.isfinite([*scores.members, *scores.non_members]).all(), f"scores of {attack.name} must be finite.")
     area = _area(scores)
     require(area > 0.6, f"the area under the ROC curve on a leaky model must exceed 0.6; got {area:.3f}.")
     again = attack(model, members=members, non_members=others)

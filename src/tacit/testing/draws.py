@@ -101,8 +101,7 @@ class BinnedLoss:
     @classmethod
     def members(cls, pair: Pair) -> Iterator[BinnedLoss]:
         """Laws of actual mechanisms: the pair itself, or members of the family where the pair is an envelope."""
-        found = {pair.attained(share) for share in _SHARES}
-        yield from (cls(each) for each in found)
+        yield from map(cls, {pair.attained(share) for share in _SHARES})
 
     def hockey_stick(self, epsilon: float) -> tuple[float, float]:
         """H_{e^epsilon}(P || Q) and H_{e^epsilon}(Q || P), exact: epsilon is an edge of the bins."""

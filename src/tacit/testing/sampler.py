@@ -121,8 +121,7 @@ def _check_law(
     mechanism: mechanisms.Mechanism, drawn: NDArray[np.bool_], sample_rate: float, false_alarm: float
 ) -> None:
     batches, units = drawn.shape
-    sizes = drawn.sum(axis=1)
-    counts = np.bincount(sizes, minlength=units + 1)
+    counts = np.bincount(drawn.sum(axis=1), minlength=units + 1)
     law = _law_of_size(mechanism, units, sample_rate)
     if law is not None:
         impossible = counts[law == 0].sum()
@@ -130,13 +129,11 @@ def _check_law(
         _require_law(counts, law, "sizes of batches", false_alarm)
     masses = counts / batches if law is None else law
     support = np.arange(units + 1)
-    mean = float(masses @ support)
-    rate = mean / units
+    rate = float(masses @ support) / units
     joint = float(masses @ (support * (support - 1))) / (units * (units - 1))
     # Exchangeable units: deviations from their mean have the variance (variance - covariance) of one inclusion.
     spread = rate * (1 - rate) - (joint - rate**2)
-    hits = drawn.sum(axis=0)
-    _require_chi_square(hits, batches * spread, "how often every unit is drawn", false_alarm)
+    _require_chi_square(drawn.sum(axis=0), batches * spread, "how often every unit is drawn", false_alarm)
     twice, rows = (drawn[0::2] & drawn[1::2]).sum(axis=0), len(drawn[1::2])
     both = joint**2 - rate**4
     spread_twice = rate**2 - rate**4 - both
