@@ -124,11 +124,9 @@ class NoiseMonitor(Monitor):
     def _sample(self, z: NDArray[np.float64]) -> None:
         """Reservoir sampling: every value so far is kept with the same probability."""
         room = _RESERVOIR - len(self._reservoir)
-        self._reservoir = np.concatenate([self._reservoir, z[:room]]) if room > 0 else self._reservoir
-        late = z[max(room, 0) :]
-        if not len(late):
-            return
-        seen = self.count + max(room, 0) + np.arange(1, len(late) + 1)
+        self._reservoir = np.concatenate([self._reservoir, z[:room]]) if room else self._reservoir
+        late = z[room:]
+        seen = self.count + room + np.arange(1, len(late) + 1)
         chosen = self._draw.random(len(late)) < _RESERVOIR / seen
         places = self._draw.integers(0, _RESERVOIR, int(chosen.sum()))
         self._reservoir[places] = late[chosen]

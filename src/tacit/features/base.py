@@ -206,8 +206,7 @@ def clear() -> int:
         >>> clear() >= 0  # doctest: +SKIP
         True
     """
-    files = [file for file in folder().rglob("*") if file.is_file()]
-    size = sum(file.stat().st_size for file in files)
+    size = sum(file.stat().st_size for file in folder().rglob("*") if file.is_file())
     shutil.rmtree(folder())
     return size
 
@@ -250,15 +249,13 @@ def kept(path: Path, shape: tuple[int, ...], blocks: Callable[[], Iterable[np.nd
         blocks: computes the array, some rows at a time.
     """
     lock = Lock(path)
-    held = False
     with suppress(OSError):  # A full disk: the array stays in memory.
-        held = lock.take(_PATIENCE)
+        lock.take(_PATIENCE)
     try:
         found = _read(path, shape)
         return _written(path, shape, blocks) if found is None else found
     finally:
-        if held:
-            lock.give_back()
+        lock.give_back()
 
 
 def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:

@@ -31,8 +31,7 @@ _IMAGES_AT_ONCE, _WHOLE = 2, 8
 def _words(image: tuple[int, int, int], patches: int, seed: int) -> tuple[Tensor, Tensor]:
     """Rows of D, whitened, and what they are shifted by; the drawings take seconds, and nothing else decides them."""
     rng = np.random.RandomState(seed)
-    images = torch.from_numpy(drawings(_DRAWINGS, image, seed))
-    windows = nn.functional.unfold(images, _SIDE).transpose(1, 2)
+    windows = nn.functional.unfold(torch.from_numpy(drawings(_DRAWINGS, image, seed)), _SIDE).transpose(1, 2)
     chosen = rng.randint(0, windows.shape[1], size=(_DRAWINGS, _SAMPLED // _DRAWINGS))
     rows = windows.gather(1, torch.from_numpy(chosen)[..., None].expand(-1, -1, windows.shape[2]))
     rows = _scaled(rows.flatten(0, 1)).double()
@@ -81,8 +80,7 @@ class PatchDictionary(ImageFeatures):
         # 8 numbers a row of D and its mirror image, 16 where the features of the mirror image are not added.
         self.width = check.count("patches", patches, maximum=8192) * (8 if mirror else 16)
         check.count("seed", seed, minimum=0, maximum=2**32 - 1)
-        values = _SIDE**2 * self.image[0]
-        self.register_buffer("weight", torch.zeros(2 * patches, values))
+        self.register_buffer("weight", torch.zeros(2 * patches, _SIDE**2 * self.image[0]))
         self.register_buffer("shift", torch.zeros(2 * patches))
         places = (side - _SIDE + 1 for side in self.image[1:])
         self.register_buffer("_quadrants", _means_over_quadrants(*places), persistent=False)

@@ -90,8 +90,7 @@ class Scattering2d(ImageFeatures):
         x = nn.functional.pad(x[:, None], (_STRIDE, more[1], _STRIDE, more[0]), mode="reflect")[:, 0]
         spectrum = torch.fft.fft2(x)
         first = torch.fft.ifft2(spectrum[:, None] * self._fine).abs()
-        inner = _aliases(torch.fft.fft2(first))
-        second = self._wavelet_moduli(inner).flatten(1, 2)
+        second = self._wavelet_moduli(_aliases(torch.fft.fft2(first))).flatten(1, 2)
         other = self._wavelet_moduli(_aliases(spectrum[:, None])).flatten(1, 2)
         whole = self._averaged(torch.cat([x[:, None], first], dim=1), "_means")
         return torch.cat([whole, self._averaged(torch.cat([other, second], dim=1), "_coarse_means")], dim=1)
@@ -140,9 +139,8 @@ def _low_pass(size: int, halved: int) -> Tensor:
     places = torch.arange(size // halved, dtype=torch.float64)
     centres = torch.arange(1, size // _STRIDE - 1, dtype=torch.float64) * (_STRIDE // halved)
     away = places - centres[:, None]
-    bells = sum(torch.exp(-((away + wrap * len(places)) ** 2) / (2 * sigma**2)) for wrap in _WRAPS)
-    assert isinstance(bells, Tensor)
-    return (bells / (sigma * math.sqrt(2 * math.pi))).to(torch.float32)
+    bells = (torch.exp(-((away + wrap * len(places)) ** 2) / (2 * sigma**2)) for wrap in _WRAPS)
+    return (sum(bells, torch.zeros(())) / (sigma * math.sqrt(2 * math.pi))).to(torch.float32)
 
 
 def _aliases(spectra: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """The Trainer of Hugging Face transformers made private (extra `transformers`)."""
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -150,11 +149,11 @@ class PrivateTrainer(transformers.Trainer):
 
     def _next_batch(self, private: Private) -> Any:
         """The next physical batch, of this pass or the next one."""
-        for _ in range(2):
-            for batch in self._batches:
-                return batch
+        batch = next(self._batches, None)
+        if batch is None:
             self._batches = iter(private.loader)
-        raise AssertionError("a pass has a batch")
+            batch = next(self._batches)
+        return batch
 
     def floating_point_ops(self, inputs: Any) -> int:
         """Zero: the number of tokens follows the private batch."""
@@ -188,9 +187,7 @@ class PrivateTrainer(transformers.Trainer):
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         assert self._file is not None
         folder = f"{transformers.trainer_utils.PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        path = Path(self._get_output_dir(trial)) / folder / RUN_FILE
-        os.makedirs(path.parent, exist_ok=True)
-        self._file.save(path)
+        self._file.save(Path(self._get_output_dir(trial)) / folder / RUN_FILE)
         super()._save_checkpoint(model, trial)
 
 
