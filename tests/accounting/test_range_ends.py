@@ -42,7 +42,8 @@ from tests.accounting.metamorphic import LEAST, PROPERTIES, TINY, violation
 PLD = accountant("pld")
 # Draws that CI runs, of all properties in turn; `python -m tests.accounting.metamorphic` runs any others. The bugs that
 # are put back below show among the first 105.
-DRAWS = [number for number in range(120) if number != 92]  # Number 92 takes ten seconds, all others five.
+# Four that take two to ten seconds each give way to later ones of the same properties.
+DRAWS = [*(number for number in range(120) if number not in (6, 22, 92, 107)), 122, 137, 141, 142]
 SAMPLED = [Gaussian(0.0625).poisson(0.5) * 3, Gaussian(0.01).poisson(0.3) * 5, Gaussian(1e-12).poisson(0.1) * 100]
 
 
@@ -56,10 +57,10 @@ def test_line_1_a_poisson_number_of_trials_has_numbers_at_any_mean(trials):
 def test_line_1_a_noise_for_a_selection_covers_at_least_one_trial():
     found = smallest(
         "noise_multiplier",
-        lambda noise: Selection.of(Gaussian(noise).poisson(0.01) * 100, law=PoissonTrials(1000)),
+        lambda noise: Selection.of(Gaussian(noise) * 100, law=PoissonTrials(1000)),
         Epsilon(2.0, 1e-5),
     )
-    assert PLD(Gaussian(found.value).poisson(0.01) * 100).epsilon(1e-5).upper < 2.0
+    assert PLD(Gaussian(found.value) * 100).epsilon(1e-5).upper < 2.0
 
 
 @pytest.mark.parametrize(("shape", "trials"), [(-0.9, 20), (-0.95, 1e3), (3.0, 1e8), (0.0, 1.0001)])
