@@ -62,6 +62,8 @@ def pytest_collection_finish() -> None:
 def short_runs():
     """Runs without what slow runs leave out, canaries and a broken copy, and without a verdict of ball arithmetic.
 
+    Patches of features are learned from a tenth of the drawings.
+
     `test_default_evidence.py` has all three as they come.
     """
     with pytest.MonkeyPatch.context() as patch:
@@ -70,6 +72,8 @@ def short_runs():
         patch.setattr("tacit.runs.default_evidence._COPY_SECONDS", 0.0)
         patch.setattr("tacit.audit.evidence.SIMULATED", 2)
         patch.setattr("tacit.runs.run.find_spec", lambda name: None)
+        patch.setattr("tacit.features.patches._DRAWINGS", 400)
+        patch.setattr("tacit.features.patches._SAMPLED", 20_000)
         yield
 
 

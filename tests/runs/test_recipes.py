@@ -11,7 +11,7 @@ from tacit.data.image_folder import image_folder, images_in
 from tacit.data.published import _SOURCES, Source, source
 from tacit.data.words import COLUMNS, word_codes
 from tacit.errors import InvalidInput
-from tacit.features import Scattering2d, base, drawings, patches
+from tacit.features import Scattering2d, base, drawings
 from tacit.runs import Config, audit_run, config_from_table, read_config, recipe_config, resume, train
 from tacit.runs import builders as run_features
 from tacit.runs.config import trained_as
@@ -30,7 +30,6 @@ def small_images(tmp_path, monkeypatch):
         monkeypatch.setattr(run_features, name, dict.fromkeys(("scattering", "patches"), (60, 1e-3)))
     monkeypatch.setattr(run_features, "_PATCHES", 8)
     monkeypatch.setattr(run_features, "_COLOUR_PATCHES", 8)
-    monkeypatch.setattr(patches, "_DRAWINGS", 400)
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 400)
     stripes = np.tile(np.arange(8) // 2 % 2, (400, 1, 8, 1)).astype(np.float32)
