@@ -10,6 +10,8 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import CellType
 
@@ -21,6 +23,19 @@ _CONFIGURATION = tempfile.TemporaryDirectory(prefix="tacit-tests-")
 os.environ["XDG_CONFIG_HOME"] = _CONFIGURATION.name
 # Workers inherit the folder, so that each graph is compiled once.
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{_CONFIGURATION.name}/inductor")
+# What imports and collection make lives on: scans for garbage would take seconds and find none.
+_THRESHOLDS = gc.get_threshold()
+gc.set_threshold(100_000, 50, 100)
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Import the test files last to first in every second worker: one compiles what the other one will read."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    if int(worker.removeprefix("gw")) % 2 and session.config.args == session.config.getini("testpaths"):
+        for path in sorted(Path(__file__).parent.rglob("test_*.py"), reverse=True):
+            # What fails or is skipped here does so again where it is told.
+            with suppress(Exception, pytest.skip.Exception):
+                import_module(".".join(path.relative_to(Path(__file__).parents[1]).with_suffix("").parts))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,6 +57,7 @@ def pytest_collection_finish() -> None:
 
     Tensors, networks and what holds a tensor, for which the library scans, stay in sight.
     """
+    gc.set_threshold(*_THRESHOLDS)
     if "torch" not in sys.modules:
         return
     import torch
