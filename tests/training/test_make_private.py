@@ -1,3 +1,5 @@
+from functools import cache
+
 import pytest
 import torch
 from torch import nn
@@ -331,6 +333,11 @@ def trained(call, **changes):
     return parts, flat(model)
 
 
+@cache
+def weights_without_arguments():
+    return trained(lambda parts, x: parts.model(x))[1]
+
+
 SHARED = {
     "declared": lambda parts, x: parts.model(x, parts.public(MASK, "a causal mask")),
     "by name": lambda parts, x: parts.model(x, mask=parts.public(MASK, "a causal mask")),
@@ -344,7 +351,7 @@ SHARED = {
 def test_an_argument_that_all_records_share_is_a_constant_of_the_model(name):
     parts, weights = trained(SHARED[name])
     assert differ(weights, flat(Masked()))
-    torch.testing.assert_close(weights, trained(lambda parts, x: parts.model(x))[1])
+    torch.testing.assert_close(weights, weights_without_arguments())
     doubts = {fact.id for fact in parts.facts.assumed} - {"randomness"}
     assert ("rows" in doubts) == bool(doubts) == (name == "undeclared")
 
