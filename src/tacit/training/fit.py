@@ -17,7 +17,6 @@ from tacit.errors import Refused
 from tacit.gradients.inputs import Loss
 from tacit.noise import Stream
 from tacit.standing import Standing
-from tacit.training.augmentation import mean_of_copies
 from tacit.training.callbacks import Callback, Row
 from tacit.training.data import batch_size_of, check_callbacks, check_scheduler, validate_inputs
 from tacit.training.execution_record import ExecutionRecord, check_same_run, plan_in_words, run_fingerprint
@@ -27,7 +26,7 @@ from tacit.training.loop import Evaluate, Loop
 from tacit.training.plan import Plan, resolve_plan
 from tacit.training.plan_options import PlanFields, PlanOptions, options_of
 from tacit.training.private_run import PrivateRun, unit_ids_of
-from tacit.training.private_step import PrivateUpdate, computed_in
+from tacit.training.private_step import PrivateUpdate, computed_in, mean_of_copies
 from tacit.training.ranks import Ranks, check_processes, note_processes, start_run
 from tacit.training.records import with_units
 from tacit.training.resume import CheckpointWriter, file_identity, open_checkpoint
