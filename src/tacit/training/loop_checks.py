@@ -32,7 +32,7 @@ from tacit.training.private_outputs import PrivateOutputs
 from tacit.training.private_run import PrivateRun
 from tacit.training.ranks import note_processes
 from tacit.training.state_guard import COMPARED, ProgramGuard, RunChecks, StateGuard, elsewhere
-from tacit.training.trace import Reads, Trace, TracedTensor, allowed, plain, refer
+from tacit.training.trace import Reads, Trace, TracedTensor, plain, refer
 from tacit.verification.reads import plain_form, user_line
 
 _SIZES = 2  # different numbers of records at which a loss is computed again: by one nothing shows that follows it
@@ -135,9 +135,12 @@ class LoopChecks(RunChecks):
     @contextmanager
     def unreleased(self, name: str) -> Iterator[None]:
         """Numbers read inside neither leave this computer nor steer the run."""
-        evaluated = self._evaluated
-        with allowed(self.reads, check.text("name", name)):
+        evaluated, before = self._evaluated, self.reads.allowed
+        self.reads.allowed = check.text("name", name)
+        try:
             yield
+        finally:
+            self.reads.allowed = before
         self._others.line, self._evaluated = "", evaluated
         self._read_apart = self._read_apart or name
         self.facts.declare("released", f"{name}: not released")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -376,16 +375,6 @@ def refer(values: Any, trace: Trace) -> Any:
 def plain(value: Any) -> Any:
     """A value without its trace, and without a gradient."""
     return untraced(value).detach() if isinstance(value, TracedTensor) else value
-
-
-@contextmanager
-def allowed(reads: Reads, why: str) -> Iterator[None]:
-    """Numbers read inside are declared: `why` says what becomes of them."""
-    before, reads.allowed = reads.allowed, why
-    try:
-        yield
-    finally:
-        reads.allowed = before
 
 
 def network_of(leaf: Tensor) -> str:
