@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tacit import accounting, check
@@ -161,11 +162,9 @@ def parameter_of_spec(path: str | Path, target: Target, *, accountant: Accountan
         filled = [{k: value if v is None else v for k, v in row.items()} for row in spec["mechanisms"]]
         return Ledger.from_spec(spec | {"mechanisms": filled})
 
-    if parameter == "steps":
-        return largest_steps(target, build, accountant=accountant)
-    if parameter == "sample_rate":
-        return largest_sample_rate(target, build, accountant=accountant)
-    return smallest(parameter, build, target, accountant=accountant)
+    largest = {"steps": largest_steps, "sample_rate": largest_sample_rate}
+    solve = largest.get(parameter) or partial(smallest, parameter)
+    return solve(target=target, build=build, accountant=accountant)
 
 
 def largest_steps(

@@ -245,9 +245,8 @@ def numeric_rows(
             return validate_data(estimator, X, reset=reset, dtype=np.float64, ensure_all_finite=finite)  # type: ignore[return-value]
     except InvalidInput:
         if names := text_columns(X):
-            raise check.fail(
-                "X", "a table of numbers", check.Told(f"texts in columns {listed(names)}"), _ENCODE
-            ) from None
+            told = check.Told(f"texts in columns {listed(names)}")
+            raise check.fail("X", "a table of numbers", told, _ENCODE) from None
         raise
 
 
@@ -298,10 +297,8 @@ def indices_of(y: Array, classes: Sequence[object] | Array | None, *, strict: bo
     unknown = [label for label in labels if label not in set(known.tolist())]
     if unknown:
         # Ten classes are enough to recognise a wrong column.
-        rule, hint = (
-            f"labels of the declared classes {known.tolist()[:10]}",
-            "Pass every label that can occur as classes.",
-        )
+        rule = f"labels of the declared classes {known.tolist()[:10]}"
+        hint = "Pass every label that can occur as classes."
         raise check.fail("y", rule, check.private_values(unknown), hint)
     return known, np.searchsorted(known, y)
 

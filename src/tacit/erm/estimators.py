@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils import Tags
+from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.multiclass import check_classification_targets
 
 from tacit import check
@@ -62,8 +62,7 @@ class PrivateClassifier(ClassifierMixin, PrivateModel):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        assert tags.classifier_tags is not None
-        tags.classifier_tags.poor_score = True
+        tags.classifier_tags = ClassifierTags(poor_score=True)
         return tags
 
 
@@ -202,8 +201,7 @@ class DPLinearSVC(LinearClassifier):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        assert tags.classifier_tags is not None
-        tags.classifier_tags.multi_class = False
+        tags.classifier_tags = ClassifierTags(poor_score=True, multi_class=False)
         return tags
 
 
@@ -259,8 +257,7 @@ class PrivateRegressor(RegressorMixin, LinearModel):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        assert tags.regressor_tags is not None
-        tags.regressor_tags.poor_score = True
+        tags.regressor_tags = RegressorTags(poor_score=True)
         return tags
 
 
