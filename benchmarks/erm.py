@@ -224,10 +224,12 @@ def solver():
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     y = (x @ rng.normal(size=100) * 10 + rng.normal(size=500_000) > 0).astype(float)
     start, used = time.perf_counter(), time.process_time()
-    found = minimise(Problem(x, y, Logistic(), 50.0))
+    problem = Problem(x, y, Logistic(), 50.0)
+    theta = minimise(problem)
     seconds, used = time.perf_counter() - start, time.process_time() - used
-    print(f"{seconds:.2f} s, CPU {used:.2f} s, gradient norm {found.gradient_norm:.1e}")
-    return {"seconds": seconds, "cpu_seconds": used, "gradient_norm": found.gradient_norm}
+    norm = float(np.linalg.norm(problem.gradient(theta)))
+    print(f"{seconds:.2f} s, CPU {used:.2f} s, gradient norm {norm:.1e}")
+    return {"seconds": seconds, "cpu_seconds": used, "gradient_norm": norm}
 
 
 def write(given):

@@ -95,7 +95,7 @@ def _contributions(case, theta, bound):
 
 def test_the_solvers_gradient_errs_by_less_than_its_bound():
     case = problem(Logistic(), records=500).with_strength(2.0)
-    theta = minimise(case, tolerance=1e-8).theta
+    theta = minimise(case, tolerance=1e-8)
     slopes = np.array(case.loss.slopes(case.features @ theta, case.targets), dtype=np.longdouble)
     exact = case.features.astype(np.longdouble).T @ slopes + np.longdouble(2.0) * theta
     assert float(np.linalg.norm(case.gradient(theta) - exact)) <= gradient_rounding(case, 1.0)

@@ -53,7 +53,7 @@ def test_the_loss_never_exceeds_its_bound_on_any_path(loss, relation, strength):
         for one, other in neighbours(case, rng, relation, 30):
             for drawn, against, removed in ((other, one, False), (one, other, True)):
                 noise = rng.normal(size=case.shape) * std * rng.choice([1.0, 3.0])
-                theta = minimise(drawn, linear=noise).theta
+                theta = minimise(drawn, linear=noise)
                 opposite = -against.gradient(theta)
                 volume = log_determinant(drawn, theta) - log_determinant(against, theta)
                 exact = ((opposite**2).sum() - (noise**2).sum()) / (2 * std**2) + volume

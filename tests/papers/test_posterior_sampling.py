@@ -36,15 +36,15 @@ def test_no_neighbour_moves_the_mean_by_more_than_the_sensitivity():
     x, y = unit_rows(60)
     strength, random = 5.0, np.random.default_rng(1)
     loss = Smeared(Logistic(), 0.3)
-    whole = minimise(Problem(x, y, loss, strength)).theta
+    whole = minimise(Problem(x, y, loss, strength))
     moves = [
-        np.linalg.norm(minimise(Problem(np.delete(x, i, 0), np.delete(y, i), loss, strength)).theta - whole)
+        np.linalg.norm(minimise(Problem(np.delete(x, i, 0), np.delete(y, i), loss, strength)) - whole)
         for i in random.choice(60, 12, replace=False)
     ]
     worst = whole[:, 0] / np.linalg.norm(whole)
     for label in (0, 1):
         more = Problem(np.vstack([x, worst * (1 - 2 * label)]), np.append(y, label), loss, strength)
-        moves.append(np.linalg.norm(minimise(more).theta - whole))
+        moves.append(np.linalg.norm(minimise(more) - whole))
     assert max(moves) <= loss.lipschitz / strength
     assert max(moves) > 0.3 * loss.lipschitz / strength
 

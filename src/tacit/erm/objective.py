@@ -143,10 +143,10 @@ class PureObjective(_Objective):
         terms.charge(mechanism, "objective perturbation", exact=True)
         raised, rate, size = problem.with_strength(strength), left / bound, problem.dimension
         linear = near_radial(terms.stream, problem.shape, rate=rate)
-        found = minimise(raised, linear=linear, tolerance=self.tolerance)
+        minimiser = minimise(raised, linear=linear, tolerance=self.tolerance)
         rounding = gradient_rounding(raised, lipschitz(problem, self.name), longest_radial(size, rate))
         error = self.tolerance + rounding + radial_error(size, rate)
-        theta = terms.radial(found.theta, rate=ROUNDED_DOWN * ROUNDING_SHARE * epsilon * strength / (2 * error))
+        theta = terms.radial(minimiser, rate=ROUNDED_DOWN * ROUNDING_SHARE * epsilon * strength / (2 * error))
         return terms.release(theta, mechanism, {"rate": rate, "strength": strength})
 
 
@@ -176,11 +176,11 @@ def rounded_minimiser(
     Source: Iyengar et al. 2019, Algorithm 1, with the composition made explicit.
     """
     linear = near_gaussian(terms.stream, problem.shape, std=linear_std)
-    found = minimise(problem, linear=linear, tolerance=tolerance)
+    minimiser = minimise(problem, linear=linear, tolerance=tolerance)
     unit = linear_std * math.sqrt(problem.dimension)
     error = tolerance + gradient_rounding(problem, problem.loss.lipschitz, _LONGEST * unit) + NORMAL_ERROR * unit
     std = noise_multiplier * 2 * error / (terms.relation.sensitivity * problem.strength)
-    return terms.noisy(found.theta, std=std)
+    return terms.noisy(minimiser, std=std)
 
 
 def strength_for(loss: Loss, log_volume: float) -> float:

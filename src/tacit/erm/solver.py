@@ -218,16 +218,8 @@ def blocked_sum(features: Array, slopes: Array) -> Array:
     return total
 
 
-@dataclass(frozen=True)
-class Minimum:
-    """A point `theta` (p, k) of gradient norm `gradient_norm` <= the tolerance that was asked for."""
-
-    theta: Array
-    gradient_norm: float
-
-
-def minimise(problem: Problem, *, linear: Array | None = None, tolerance: float = TOLERANCE) -> Minimum:
-    """Minimiser of F(theta) + <linear, theta>.
+def minimise(problem: Problem, *, linear: Array | None = None, tolerance: float = TOLERANCE) -> Array:
+    """Minimiser of F(theta) + <linear, theta>, (p, k).
 
     Args:
         problem: its strength must be positive.
@@ -243,13 +235,11 @@ def minimise(problem: Problem, *, linear: Array | None = None, tolerance: float 
     theta = problem.zero()
     if problem.dimension > _DENSE:
         theta = _descend(problem, tilt, theta)
-    norm = np.inf
     for _ in range(_STEPS):
         scores = problem.features @ theta
         gradient = problem.gradient_at(scores, theta) + tilt
-        norm = float(np.linalg.norm(gradient))
-        if norm <= tolerance:
-            return Minimum(theta, norm)
+        if float(np.linalg.norm(gradient)) <= tolerance:
+            return theta
         step = -_newton(problem, scores, gradient)
         theta = theta + _length(problem, tilt, theta, scores, step) * step
     raise TacitError(f"tolerance must be within reach of double precision; got {tolerance:g}. Use a larger one.")

@@ -146,7 +146,7 @@ def posterior_samples(
     ledger, stream = ledger_and_stream(ledger, stream, exact=True)
     smeared = Smeared(loss, check.positive("std", std) * np.linalg.norm(features, axis=1)[:, None])
     problem = Problem(features, targets, smeared, check.positive("strength", strength))
-    best = minimise(problem).theta[:, 0]
+    best = minimise(problem)[:, 0]
     bound = lipschitz(problem, "posterior_samples")
     # A shifted score errs by a unit of it; no node is further out than 2 sqrt(nodes) spreads, and rows have norm <= 1.
     shifts = problem.records * loss.smoothness * gamma(_NODES) * 2 * math.sqrt(_NODES) * std

@@ -190,7 +190,7 @@ def best_logistic(dataset: Dataset) -> float:
     many = len(dataset.classes) > 2
     targets = dataset.y_train if many else dataset.y_train.astype(float)
     loss = Softmax(len(dataset.classes)) if many else Logistic()
-    theta = minimise(Problem(design.features(rows), targets, loss, 1e-6 * len(rows)), tolerance=1e-5).theta
+    theta = minimise(Problem(design.features(rows), targets, loss, 1e-6 * len(rows)), tolerance=1e-5)
     scores = design.features(test) @ theta
     return float(np.mean((scores.argmax(axis=1) if many else scores[:, 0] > 0) == dataset.y_test))
 

@@ -105,7 +105,7 @@ class OutputPerturbation(Method):
         rate = ROUNDED_DOWN * epsilon / sensitivity
         _check_rate(rate, problem, terms.relation, epsilon)
         mechanism = Approximate(epsilon, 0.0)
-        best = minimise(problem, tolerance=self.tolerance).theta
+        best = minimise(problem, tolerance=self.tolerance)
         terms.charge(mechanism, "output perturbation", exact=True)
         theta = terms.radial(best, rate=rate)
         return terms.release(theta, mechanism, {"sensitivity": sensitivity, "rate": rate})
@@ -142,7 +142,7 @@ class GaussianOutput(Method):
         tolerance = self.tolerance + gradient_rounding(problem, lipschitz(problem, self.name))
         unit = minimiser_sensitivity(problem, Relation.ADD_REMOVE, tolerance, self.name)
         mechanism = Gaussian(terms.gaussian())
-        best = minimise(problem, tolerance=self.tolerance).theta
+        best = minimise(problem, tolerance=self.tolerance)
         terms.charge(mechanism, "output perturbation", exact=True)
         return with_gaussian_noise(best, unit, mechanism, terms, {})
 

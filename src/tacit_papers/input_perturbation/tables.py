@@ -124,7 +124,7 @@ def optimality_gap(model: ConvexModel, x: Any, y: Any) -> float:
     problem = model._problem(rows, targets).with_strength(model.regularization_ * len(rows))
     # Below a gradient norm of 1e-6 the solver would only work on rounding errors of large sums.
     tolerance = max(math.sqrt(2e-9 * problem.strength * problem.records), 1e-6)
-    best = minimise(problem, tolerance=tolerance).theta
+    best = minimise(problem, tolerance=tolerance)
     return (problem.value(model.release_.theta) - problem.value(best)) / problem.records
 
 
