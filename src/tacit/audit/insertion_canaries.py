@@ -73,8 +73,7 @@ def audit_foreign_scores(
     declared = coins or Trials(trials) is Trials.INDEPENDENT
     refuting = []
     if claim is not None:
-        level = 1 - (1 - REFUTED_AT) / (2 if coins else 1)
-        strict = {"delta": delta, "confidence": level, "claim": claim}
+        strict = {"delta": delta, "confidence": 1 - (1 - REFUTED_AT) / (2 if coins else 1), "claim": claim}
         by_counts = audit_scores(scores, trials=trials, relation=relation, **strict).refutes(claim)
         by_guesses = coins and bool(audit_one_run_curve(scores, **strict).refuted)
         refuting = [scores.attack] if declared and (by_counts or by_guesses) else []

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-from scipy.stats import beta as beta_law
 
+from tacit.audit.bounds import clopper_pearson
 from tacit.mechanisms.pairs.base import Pair
 
 
@@ -180,20 +180,16 @@ def check_draws(draw: Draw, profile: Profile, false_alarm: float) -> None:
     tests = 4 * len(thresholds) * len(_EPSILONS)
     level = false_alarm / (2 * tests)
     for threshold in thresholds:
-        for above in (True, False):
-            first, second = (_count(values[half:], threshold, above) for values in (with_record, without))
-            for hits, others in ((first, second), (second, first)):
-                _check_event(hits, others, half, level, profile, f"output {'>' if above else '<='} {threshold:.4g}")
-
-
-def _count(values: np.ndarray, threshold: float, above: bool) -> int:
-    return int(np.count_nonzero(values > threshold if above else values <= threshold))
+        above = [int(np.count_nonzero(values[half:] > threshold)) for values in (with_record, without)]
+        for side, counts in ((">", above), ("<=", [half - count for count in above])):
+            for hits, others in (counts, counts[::-1]):
+                _check_event(hits, others, half, level, profile, f"output {side} {threshold:.4g}")
 
 
 def _check_event(hits: int, others: int, draws: int, level: float, profile: Profile, event: str) -> None:
     """P(event) <= e^epsilon Q(event) + delta(epsilon) at every epsilon, up to sampling error."""
-    low = float(beta_law.ppf(level, hits, draws - hits + 1)) if hits else 0.0
-    high = float(beta_law.ppf(1 - level, others + 1, draws - others)) if others < draws else 1.0
+    low = 1 - float(clopper_pearson(np.array(draws - hits), draws, level))
+    high = float(clopper_pearson(np.array(others), draws, level))
     for epsilon in _EPSILONS:
         reached, allowed = low - math.exp(epsilon) * high, profile(epsilon)
         rule = f"the event {event} must have delta({epsilon}) <= {allowed:.4g}"

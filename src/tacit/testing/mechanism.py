@@ -139,10 +139,9 @@ def _epsilons(mechanism: Mechanism, relation: Relation) -> dict[float, float]:
 
 
 def _pairs(mechanism: Mechanism, relation: Relation) -> tuple[Pair, ...]:
-    try:
+    with suppress(Refused):
         return mechanism.dominating_pairs(relation)
-    except Refused:
-        return ()
+    return ()
 
 
 def _check_relations(mechanism: Mechanism) -> None:
