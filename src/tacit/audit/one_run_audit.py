@@ -221,12 +221,11 @@ def _gaussian_dp(mu: float) -> TradeOff:
 
 def _largest_mu(refutes: Callable[[TradeOff], bool]) -> float | None:
     """The largest mu whose curve is refuted, to .1 %, or None; bisection ends at one that was itself refuted."""
-    low, high = 0.0, _HIGHEST_MU
-    if not refutes(_gaussian_dp(low)):
+    if not refutes(_gaussian_dp(0.0)):
         return None
-    if refutes(_gaussian_dp(high)):
-        return high
-    return bisect(lambda mu: refutes(_gaussian_dp(mu)), low, high, halvings=TO_ZERO, relative=_MU_ACCURACY)[0]
+    if refutes(_gaussian_dp(_HIGHEST_MU)):
+        return _HIGHEST_MU
+    return bisect(lambda mu: refutes(_gaussian_dp(mu)), 0.0, _HIGHEST_MU, halvings=TO_ZERO, relative=_MU_ACCURACY)[0]
 
 
 def _scalar_beta(claim: TradeOff) -> Callable[[float], float]:
