@@ -93,6 +93,24 @@ def short_runs():
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def rough_profiles(request: pytest.FixtureRequest):
+    """Curves drawn from two questions instead of eight where runs and pages are tested and no accountant is.
+
+    All bounds still hold, and what is asked at one point is as exact as ever.
+    """
+    room = request.path.relative_to(Path(__file__).parent).parts[0]
+    if room not in ("budget", "reports", "runs", "statement", "sweeps", "tickets", "tuning", "workbench"):
+        yield
+        return
+    from tacit.accounting.pld.accountant import curves_of
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tacit.accounting.pld.dispatch._PROFILE_DELTAS", (1e-3, 1e-8))
+        yield
+    curves_of.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder of the original files, whether or not it is there."""

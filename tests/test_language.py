@@ -58,9 +58,10 @@ def test_a_room_uses_the_term_for_what_it_implements():
 
 
 def identifiers(path: Path) -> set[str]:
-    """Every name that a file defines or uses."""
+    """Every name that a file defines or uses; none where no retired one is in its text."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if any(name in text for name in RETIRED_NAMES) else ():
         for field in ("id", "attr", "arg", "name", "asname"):
             value = getattr(node, field, None)
             if isinstance(value, str):

@@ -32,6 +32,7 @@ def room_of(module: str) -> str:
 MODULES = {module_of(path): path for path in SOURCE.rglob("*.py")}
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Every name that a file imports, at its top or in a function, except under `if TYPE_CHECKING`."""
     names: set[str] = set()
@@ -46,7 +47,7 @@ def imported(path: Path) -> set[str]:
             assert node.level == 0, f"{path} must import by full names"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
         else:
-            pending += ast.iter_child_nodes(node)
+            pending += [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr)]
     return names
 
 
