@@ -100,7 +100,7 @@ def rough_profiles(request: pytest.FixtureRequest):
     All bounds still hold, and what is asked at one point is as exact as ever.
     """
     room = request.path.relative_to(Path(__file__).parent).parts[0]
-    if room not in ("budget", "reports", "runs", "statement", "sweeps", "tickets", "tuning", "workbench"):
+    if room not in ("reports", "runs"):
         yield
         return
     from tacit.accounting.pld.accountant import curves_of

@@ -117,6 +117,7 @@ def test_a_cost_that_is_not_that_of_the_total_is_refused(wrong):
 def test_a_trial_has_the_ledger_of_a_run_with_the_same_settings(tmp_path, monkeypatch, validation):
     """The trial's own ledger against that of `tacit train`, on the same records, with the noise of the trial."""
     ledgers, check_cost = [], SearchMethod._check_cost
+    monkeypatch.setitem(NOISES, "noise_multiplier", 8.0)
 
     def seen(method, ledger):
         ledgers.append((ledger, method))
@@ -142,6 +143,7 @@ def test_a_trial_has_the_ledger_of_a_run_with_the_same_settings(tmp_path, monkey
 @pytest.mark.parametrize("validation", [NOISY, pytest.param(CHOSEN, marks=pytest.mark.slow)])
 def test_a_search_states_one_entry_and_keeps_nothing_of_other_trials(tmp_path, monkeypatch, validation):
     monkeypatch.setattr("tacit.tuning.plan.draw_trials", lambda law, stream: 3)
+    monkeypatch.setitem(NOISES, "noise_multiplier", 8.0)
     done = search(tmp_path / "run", overrides={"validation": validation, "epochs": 3.0})
     ledger = Ledger.load(tmp_path / "run" / "ledger.json")
     ((mechanism, steps),) = ledger.mechanism.parts()
