@@ -12,7 +12,6 @@ A command's module is imported when the command is called, so that `tacit --help
 import importlib
 import inspect
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -118,8 +117,37 @@ def _fitting(known: Iterable[str], incomplete: str) -> list[str]:
 
 
 GENERAL = "Options"
-_LISTED = Path(__file__).with_name("commands.toml")
-COMMANDS: dict[str, dict[str, str]] = tomllib.loads(_LISTED.read_text(encoding="utf-8"))
+COMMANDS: dict[str, dict[str, str]] = {
+    "Train": {
+        "train": "Train privately, account, attack, and write the card.",
+        "plan": "Recommend batch size, steps, rate and clip, by rule.",
+        "tune": "Choose settings privately, the search included in the bill.",
+        "sweep": "Train every combination of a grid; resumable.",
+        "doctor": "Find layers of a model that private training refuses.",
+    },
+    "Account": {
+        "account": "Compute the privacy cost of mechanisms by every accountant.",
+        "calibrate": "Find the noise multiplier that meets a privacy target.",
+        "verify": "Check where a run came from, a claim, or a trainer.",
+        "audit": "Attack the model of a run, or judge an attack's scores.",
+        "statement": "Write the signed privacy statement of a run.",
+        "check": "Recompute a privacy statement: valid, or contradicted.",
+        "key": "The keys that sign statements, and whom one trusts.",
+        "budget": "Show what all runs spent on each data set, and its caps.",
+    },
+    "Use a run": {
+        "predict": "Predict the rows of a file with the model of a run.",
+        "card": "Print or export the privacy card of a run.",
+        "serve": "Serve runs, a calculator, jobs and budgets on 127.0.0.1.",
+        "results": "Show the stored results of sweeps.",
+        "runs": "List, compare, export and clean runs.",
+    },
+    "Data and papers": {
+        "data": "List the data sets, or show the files and licence of one.",
+        "reproduce": "Recompute tables and figures of the papers.",
+        "table": "Draft a configuration for a table of your own.",
+    },
+}
 """Group -> command -> its line in the help. NAME is `NAME_command` or `NAME_app` of `tacit.cli.NAME` or `MODULES`."""
 MODULES = {
     **dict.fromkeys(("card", "predict", "serve"), "runs"),
