@@ -282,7 +282,7 @@ class TruncatedPoissonSampling(Sampling):
         return {"type": self.type, "cap": self.cap}
 
 
-class TruncatedPoissonSampler(Sampler):
+class TruncatedPoissonSampler(PoissonSampler):
     """Poisson batches, each cut down to a uniform subset of `cap` records where it has more.
 
     Args:
@@ -298,16 +298,15 @@ class TruncatedPoissonSampler(Sampler):
     """
 
     def __init__(self, records: int, sample_rate: float, cap: int, stream: Stream | None = None):
-        self._poisson = PoissonSampler(records, sample_rate, stream)
+        super().__init__(records, sample_rate, stream)
         self.cap = check.count("cap", cap)
-        self.expected_size = self._poisson.expected_size
 
     def draw(self) -> Batch:
         """A fresh Poisson sample, cut down to `cap` records."""
-        batch = self._poisson.draw()
+        batch = super().draw()
         if len(batch) <= self.cap:
             return batch
-        return Batch(batch.indices[subset(self._poisson.stream, len(batch), self.cap)])
+        return Batch(batch.indices[subset(self.stream, len(batch), self.cap)])
 
 
 class GroupedPoissonSampling(Sampling):
