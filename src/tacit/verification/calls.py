@@ -72,9 +72,7 @@ class Call:
         count: int,
     ):
         self.function, self.line, self.count = function, line, count
-        self.name = "aten." + function._schema.name.partition("::")[2]
-        if not function._schema.name.startswith("aten::"):
-            self.name = function._schema.name.replace("::", ".")
+        self.name = function._schema.name.replace("::", ".")
         self._arguments = {each.name: each for each in function._schema.arguments}
         self.given: dict[str, Any] = dict(zip(self._arguments, args, strict=False))
         self.given |= {name: kwargs[name] for name in self._arguments if name in kwargs}

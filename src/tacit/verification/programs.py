@@ -116,13 +116,10 @@ def _is_same(one: Step, other: Step, sizes: tuple[int, int], numbers: bool, mean
         return False
     longer = False
     for name, given in one.given.items():
-        if (
-            one.of_one is None
-            and len(given) != len(other.given[name])
-            and not _is_each(given, other.given[name], sizes)
-        ):
+        later = other.given[name]
+        if one.of_one is None and len(given) != len(later) and not _is_each(given, later, sizes):
             return False
-        for left, right in zip(given, other.given[name], strict=False):
+        for left, right in zip(given, later, strict=False):
             if type(left) is not type(right):
                 return False
             if isinstance(left, torch.Size):

@@ -86,7 +86,7 @@ _BATCHED = "batched_mm"
 @contextmanager
 def observed(mode: RecordMode) -> Iterator[None]:
     """Type every operation inside; parameters and buffers of modules that run are public."""
-    experts: list[tuple[Any, Any]] = []
+    stack = ExitStack()
 
     def known(module: nn.Module, _: object) -> None:
         for value in (*module.parameters(), *module.buffers()):
@@ -95,15 +95,10 @@ def observed(mode: RecordMode) -> Iterator[None]:
         config = getattr(module, "config", None)
         way = getattr(config, "_experts_implementation", None)
         if way not in (None, _BATCHED):
-            experts.append((config, way))
+            stack.callback(setattr, config, "_experts_implementation", way)
             config._experts_implementation = _BATCHED  # type: ignore[union-attr]
 
-    def restore() -> None:
-        for config, way in experts:
-            config._experts_implementation = way
-
-    with ExitStack() as stack:
-        stack.callback(restore)
+    with stack:
         hook = register_module_forward_pre_hook(known)
         stack.callback(hook.remove)
         stack.enter_context(ReadMode(mode))

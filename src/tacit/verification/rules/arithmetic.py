@@ -174,20 +174,17 @@ def linear(call: Call) -> RecordType:
 @rule("_trilinear")
 def trilinear(call: Call) -> RecordType:
     """The products of a bilinear layer: the records lead both inputs, and the weight is public."""
-    first, second, weight = call["i1"], call["i2"], call["i3"]
-    expand = [call["expand1"], call["expand2"], call["expand3"]]
     summed, _ = call["sumdim"], call["unroll_dim"]
-    kinds = []
-    for value, added_axes in zip((first, second, weight), expand, strict=True):
+    placed = []
+    for value, expanded in ((call[f"i{place}"], call[f"expand{place}"]) for place in (1, 2, 3)):
         kind = call.records(value)
-        axes = [axis for axis in range(value.dim() + len(added_axes)) if axis not in added_axes]
-        kinds.append(None if kind is None else Records(axes[kind.axis], kind.inner))
-    typed = [kind for kind in kinds if kind is not None]
+        axes = [axis for axis in range(value.dim() + len(expanded)) if axis not in expanded]
+        placed.append((value, axes, None if kind is None else Records(axes[kind.axis], kind.inner)))
+    typed = [kind for _, _, kind in placed if kind is not None]
     if any(kind != typed[0] for kind in typed):
         call.refuse("it multiplies values of different records", _MEND)
     axis = typed[0].axis
-    for value, added_axes, kind in zip((first, second, weight), expand, kinds, strict=True):
-        axes = [each for each in range(value.dim() + len(added_axes)) if each not in added_axes]
+    for value, axes, kind in placed:
         if kind is None and axis in axes:
             call.public(value, axes.index(axis), typed[0].inner)
     if axis in summed:
