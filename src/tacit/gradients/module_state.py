@@ -115,17 +115,8 @@ _DEPTH = 3  # containers inside containers: deeper state of a layer has not been
 # Hooks are code; what they write into a module is found there.
 _FIXED = ("_parameters", "_buffers", "_modules", "training")
 _LEAVES = (Tensor, np.ndarray, bool, int, float, complex, str, bytes, type(None))
-_NO_STATE = (
-    nn.Module,
-    type,
-    FunctionType,
-    MethodType,
-    BuiltinFunctionType,
-    ModuleType,
-    torch.dtype,
-    torch.device,
-    torch.Size,
-)
+_CODE = (type, FunctionType, MethodType, BuiltinFunctionType, ModuleType)
+_NO_STATE = (nn.Module, torch.dtype, torch.device, torch.Size, *_CODE)
 
 
 def module_state(module: nn.Module) -> State:
