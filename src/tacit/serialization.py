@@ -3,6 +3,7 @@
 Infinities are spelled "inf". A reader of a file that is being written sees the old content or the new one.
 """
 
+import hashlib
 import json
 import math
 import os
@@ -213,6 +214,19 @@ def _write_new(path: Path, content: bytes, *, mode: int) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file in hexadecimal digits, whatever its size.
+
+    Args:
+        path: of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def remove_parts(folder: str | Path) -> None:

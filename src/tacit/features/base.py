@@ -262,16 +262,11 @@ def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
     try:
         known = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         array = np.load(path, mmap_mode="c", allow_pickle=False)
-        if array.shape != shape or array.dtype != np.float32 or known.get("sha256") != _digest(path):
+        if array.shape != shape or array.dtype != np.float32 or known.get("sha256") != serialization.file_digest(path):
             return None
     except (OSError, ValueError, AttributeError, EOFError):
         return None
     return array
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _written(path: Path, shape: tuple[int, ...], blocks: Callable[[], Iterable[np.ndarray]]) -> np.ndarray:
@@ -286,7 +281,7 @@ def _written(path: Path, shape: tuple[int, ...], blocks: Callable[[], Iterable[n
             for block in blocks():
                 file.write(block.tobytes())
         part.replace(path)
-        serialization.write_text(path.with_suffix(".json"), json.dumps({"sha256": _digest(path)}))
+        serialization.write_text(path.with_suffix(".json"), json.dumps({"sha256": serialization.file_digest(path)}))
         return np.load(path, mmap_mode="c", allow_pickle=False)
     except OSError as error:
         told = f"features are not kept in the cache ({error}); they stay in memory and are computed again next time."

@@ -12,7 +12,7 @@ from typing import Any
 from tacit import check
 from tacit.accounting import Ledger
 from tacit.errors import Changed, InvalidInput
-from tacit.serialization import json_table, json_text, texts_in, write_bytes, write_text
+from tacit.serialization import file_digest, json_table, json_text, texts_in, write_bytes, write_text
 from tacit.signing import Origin, code_digest, latest_place, new_id, origin_of, raise_count, signature_of
 
 CONFIG, LEDGER, CARD, PAGE = "config.json", "ledger.json", "card.json", "card.html"
@@ -59,10 +59,7 @@ def in_run(path: Path) -> bool:
 
 def digest_of(path: Path) -> str:
     """SHA-256 of a file in hexadecimal digits; empty where there is no regular file."""
-    if not path.is_file():
-        return ""
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    return file_digest(path) if path.is_file() else ""
 
 
 def digests_of(folder: Path) -> dict[str, str]:

@@ -5,7 +5,6 @@
 
 import base64
 import enum
-import hashlib
 import signal
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from tacit import __version__, check
 from tacit.accounting import Ledger
 from tacit.errors import InvalidInput, Refused, TacitError
 from tacit.relation import unit_in_words
+from tacit.serialization import file_digest
 from tacit.standing import downward, leakage, upward
 from tacit.statement import document
 from tacit.statement.keys import TrustStore, author_key, fingerprint
@@ -287,8 +287,7 @@ def note_seen(payload: dict[str, Any], findings: Sequence[Finding]) -> None:
 
 def _digest_of(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_digest(path)
     except OSError as error:
         raise InvalidInput(f"model must be a file that can be read; got {str(path)!r}. {error.strerror}.") from None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit import check
-from tacit.serialization import plain_values
+from tacit.serialization import file_digest, plain_values
 from tacit.signing import new_id, signing_key
 
 _WORDS_ONLY = ("cli", "reports")
@@ -112,5 +112,4 @@ def file_fingerprint(path: str | os.PathLike[str]) -> str:
 @cache
 def _content_digest(file: Path, size: int, changed: int) -> str:
     """Kept by size and time, since a large table is asked for by every task of a sweep."""
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    return file_digest(file)
