@@ -6,6 +6,11 @@ _NU = (
     "nu is derived for sums in any order; it takes IEEE arithmetic, AES-CTR, and kernels that give a row the same "
     "values in every batch"
 )
+_EXACT = "noise is drawn and added exactly (rounded Gaussian mechanism"
+
+
+def _exact(further: str) -> Fact:
+    return Fact("arithmetic", How.ENFORCED, says=_EXACT + further)
 
 
 def exact_steps(slack: float) -> Fact:
@@ -18,13 +23,10 @@ def exact_steps(slack: float) -> Fact:
         >>> exact_steps(0.004).how.value
         'enforced'
     """
-    return Fact(
-        "arithmetic",
-        How.ENFORCED,
-        says="noise is drawn and added exactly (rounded Gaussian mechanism). Rounding lets computed clipped sums of "
-        f"neighbouring batches lie up to nu = {slack:.2%} further apart than the clipping norm; the noise is larger by "
-        f"as much, so epsilon is that of its multiplier. {_NU}. Comparisons of clipped sums with float64 can only "
-        "refute it",
+    return _exact(
+        f"). Rounding lets computed clipped sums of neighbouring batches lie up to nu = {slack:.2%} further apart than "
+        "the clipping norm; the noise is larger by as much, so epsilon is that of its multiplier. "
+        f"{_NU}. Comparisons of clipped sums with float64 can only refute it"
     )
 
 
@@ -38,21 +40,13 @@ def exact_path(slack: float) -> Fact:
         >>> exact_path(0.004).how.value
         'enforced'
     """
-    return Fact(
-        "arithmetic",
-        How.ENFORCED,
-        says="noise is drawn and added exactly (rounded Gaussian mechanism). Rounding lets a step of neighbouring "
-        f"records lie up to nu = {slack:.2%} further apart than the clipping norm, that of the state included; the "
-        f"noise is larger by as much. {_NU}",
+    return _exact(
+        f"). Rounding lets a step of neighbouring records lie up to nu = {slack:.2%} further apart than the clipping "
+        f"norm, that of the state included; the noise is larger by as much. {_NU}"
     )
 
 
-EXACT_RELEASE = Fact(
-    "arithmetic",
-    How.ENFORCED,
-    says="noise is drawn and added exactly (rounded Gaussian mechanism, discrete samplers) and covers the rounding of "
-    "what it is added to",
-)
+EXACT_RELEASE = _exact(", discrete samplers) and covers the rounding of what it is added to")
 
 
 def common_facts(*, unit: str, secure: bool, arithmetic: Fact | None = None) -> tuple[Fact, ...]:

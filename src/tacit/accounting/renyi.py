@@ -53,18 +53,6 @@ class RenyiCurve(Curve):
         return float(max(np.nanmin(self._divergences + np.log1p(-1 / a) - np.log(delta * a) / (a - 1)), 0.0))
 
 
-class Rdp(Accountant):
-    """Renyi accountant with the improved conversion, which minimises over `orders`."""
-
-    name: ClassVar[str] = "rdp"
-    standing: ClassVar[Standing] = Standing.PROVEN
-    orders: ClassVar[np.ndarray] = ORDERS
-
-    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
-        """The curve of the summed divergences."""
-        return RenyiCurve(self.orders, mechanism.rdp(self.orders, relation))
-
-
 class MomentsCurve(Curve):
     """Profile delta(eps) = min_a e^{(a - 1)(D_a - eps)}: the tail bound of Abadi et al., Theorem 2.
 
@@ -92,19 +80,28 @@ class MomentsCurve(Curve):
         return float(max(np.nanmin(self._divergences - np.log(left) / (self._orders - 1)), 0.0))
 
 
-class Moments(Accountant):
+class Rdp(Accountant):
+    """Renyi accountant with the improved conversion, which minimises over `orders`."""
+
+    name: ClassVar[str] = "rdp"
+    standing: ClassVar[Standing] = Standing.PROVEN
+    orders: ClassVar[np.ndarray] = ORDERS
+    conversion: ClassVar[type[RenyiCurve] | type[MomentsCurve]] = RenyiCurve
+
+    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
+        """The curve of the summed divergences."""
+        return self.conversion(self.orders, mechanism.rdp(self.orders, relation))
+
+
+class Moments(Rdp):
     """Moments accountant: exact Renyi divergences on the order grid of Bu et al.'s code, old conversion.
 
     The grid is {1 + x/10 : x = 1..99}, {12, 12.2, ..., 59.8}, {60, ..., 99}. A valid bound, looser than `rdp`.
     """
 
     name: ClassVar[str] = "moments"
-    standing: ClassVar[Standing] = Standing.PROVEN
     orders: ClassVar[np.ndarray] = MOMENTS_ORDERS
-
-    def curve(self, mechanism: Mechanism, relation: Relation) -> Curve:
-        """The tail bound of the summed divergences."""
-        return MomentsCurve(self.orders, mechanism.rdp(self.orders, relation))
+    conversion = MomentsCurve
 
 
 class RdpJayaramanEvans(Moments):

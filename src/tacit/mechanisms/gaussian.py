@@ -16,7 +16,6 @@ from tacit.mechanisms.pairs.base import Pair
 from tacit.mechanisms.pairs.discrete import AtomPair, DiscreteGaussianPair, DiscreteGaussianReplacePair
 from tacit.mechanisms.pairs.gaussian import GaussianPair, GaussianReplacePair, SampledGaussianPair
 from tacit.mechanisms.pairs.groups import LARGEST_GROUP, GaussianMixturePair, IntegerMixturePair, binomial_logs
-from tacit.mechanisms.pairs.subsampled import sampled_pairs
 from tacit.mechanisms.renyi import poisson_gaussian_rdp, replaced_gaussian_rdp
 from tacit.relation import Relation
 from tacit.tradeoff.gaussian import gaussian_epsilon
@@ -109,7 +108,7 @@ class Gaussian(ShiftMechanism):
     def poisson_pairs(self, sample_rate: float, relation: Relation) -> tuple[Pair, ...]:
         """Pairs of the Poisson-subsampled step; under zero-out a zeroed record adds what an absent one does."""
         if not self.noise_multiplier:
-            return sampled_pairs(self.dominating_pairs(relation), sample_rate, both=relation is Relation.REPLACE_ONE)
+            return super().poisson_pairs(sample_rate, relation)
         if relation is Relation.REPLACE_ONE:
             return (GaussianReplacePair(self.noise_multiplier, sample_rate),)
         return tuple(SampledGaussianPair(self.noise_multiplier, sample_rate, remove) for remove in (True, False))
@@ -248,7 +247,7 @@ class DiscreteGaussian(ShiftMechanism):
         """Pairs of the Poisson-subsampled step; under zero-out a zeroed record adds what an absent one does."""
         if relation is Relation.REPLACE_ONE:
             return (DiscreteGaussianReplacePair(self.scale, self.sensitivity, sample_rate),)
-        return sampled_pairs(self.dominating_pairs(relation), sample_rate, both=False)
+        return super().poisson_pairs(sample_rate, relation)
 
     def __str__(self) -> str:
         unit = "" if self.sensitivity == 1 else f", {self.sensitivity}"

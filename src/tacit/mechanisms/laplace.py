@@ -21,7 +21,6 @@ from tacit.mechanisms.pairs.laplace import (
     PermuteAndFlipPair,
     RangePair,
 )
-from tacit.mechanisms.pairs.subsampled import sampled_pairs
 from tacit.mechanisms.renyi import atoms_rdp, pure_rdp
 from tacit.relation import Relation
 
@@ -76,7 +75,7 @@ class Laplace(ShiftMechanism, PureMechanism):
         """Pairs of the Poisson-subsampled step; under zero-out a zeroed record adds what an absent one does."""
         if relation is Relation.REPLACE_ONE:
             return (LaplaceReplacePair(self.sensitivity / self.scale, sample_rate),)
-        return sampled_pairs(self.dominating_pairs(relation), sample_rate, both=False)
+        return super().poisson_pairs(sample_rate, relation)
 
     def __str__(self) -> str:
         return f"Laplace({self.scale:g})" if self.sensitivity == 1 else f"Laplace({self.scale:g}, {self.sensitivity:g})"
@@ -135,7 +134,7 @@ class DiscreteLaplace(ShiftMechanism, PureMechanism):
         """Pairs of the Poisson-subsampled step; under zero-out a zeroed record adds what an absent one does."""
         if relation is Relation.REPLACE_ONE:
             return (DiscreteLaplacePair(self.parameter, self.sensitivity, sample_rate),)
-        return sampled_pairs(self.dominating_pairs(relation), sample_rate, both=False)
+        return super().poisson_pairs(sample_rate, relation)
 
     def __str__(self) -> str:
         return f"DiscreteLaplace({self.parameter:g}, {self.sensitivity})"
