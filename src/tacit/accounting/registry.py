@@ -156,8 +156,7 @@ def account(
     """
     if (delta is None) == (epsilon is None):
         raise check.fail("delta", "given, or epsilon instead", delta)
-    if check_brackets and delta is None:
-        raise check.fail("delta", "given where brackets of epsilon are checked", delta)
+    check.that(not check_brackets or delta is not None, "delta", "given where brackets of epsilon are checked", delta)
     chosen = [accountant(name) for name in (ACCOUNTANTS if accountants is None else accountants)]
     if delta is not None:
         check.delta(delta)

@@ -53,8 +53,7 @@ class Scores:
     def __post_init__(self) -> None:
         for name in ("members", "non_members"):
             object.__setattr__(self, name, vector(f"scores of {name}", getattr(self, name)))
-        if np.isnan(self.threshold):
-            raise check.fail("threshold", "a number", self.threshold)
+        check.that(not np.isnan(self.threshold), "threshold", "a number", self.threshold)
 
     @property
     def count(self) -> tuple[int, int]:
@@ -100,8 +99,7 @@ class Attack(ABC):
 def joined(members: Examples, non_members: Examples) -> Examples:
     """Members, then non-members, as one set of examples; raises `InvalidInput` when one is empty or shapes differ."""
     for name, (_, labels) in (("members", members), ("non_members", non_members)):
-        if len(labels) == 0:
-            raise check.fail(name, "at least one record", 0, "An attack needs members and non-members.")
+        check.that(len(labels) != 0, name, "at least one record", 0, "An attack needs members and non-members.")
     parts = [np.asarray(inputs) for inputs, _ in (members, non_members)]
     if parts[0].shape[1:] != parts[1].shape[1:]:
         raise check.fail("members and non_members", "records of one shape", f"{parts[0].shape} and {parts[1].shape}")
@@ -298,8 +296,7 @@ def overlaps(scores: Sequence[Scores]) -> list[Overlap]:
         [(2, 2), (2, 1), (1, 0)]
     """
     counts = [run.count for run in scores]
-    if len(set(counts)) != 1:
-        raise check.fail("scores", "of the same records, one or more runs", counts)
+    check.that(len(set(counts)) == 1, "scores", "of the same records, one or more runs", counts)
     inside = np.sum([run.members >= run.threshold for run in scores], axis=0)
     outside = np.sum([run.non_members >= run.threshold for run in scores], axis=0)
     runs, rows = len(scores), []

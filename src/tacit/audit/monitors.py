@@ -74,12 +74,10 @@ class NoiseMonitor(Monitor):
         """Count the standardised noise of one step, shape (coordinates,), the same length at every step."""
         z = np.asarray(z, dtype=np.float64).ravel()
         if not len(self._squares):
-            if len(z) < 2:
-                raise check.fail("z", "of two coordinates at least", len(z))
+            check.that(len(z) >= 2, "z", "of two coordinates at least", len(z))
             self._squares = np.zeros(len(z))
             self._followed = np.linspace(0, len(z) - 1, min(_FOLLOWED, len(z))).astype(int)
-        if len(z) != len(self._squares):
-            raise check.fail("z", f"of {len(self._squares)} coordinates, as before", len(z))
+        check.that(len(z) == len(self._squares), "z", f"of {len(self._squares)} coordinates, as before", len(z))
         # A value that is no number is no noise: it counts as one that no noise reaches.
         z = np.nan_to_num(z, nan=1e6, posinf=1e6, neginf=-1e6)
         squares = z * z
@@ -101,8 +99,7 @@ class NoiseMonitor(Monitor):
 
     def p_values(self) -> list[float]:
         """Of the mean, of sums of squares, of the shape and of correlations."""
-        if not len(self._squares):
-            raise check.fail("steps", "one at least before the monitor is read", 0)
+        check.that(len(self._squares), "steps", "one at least before the monitor is read", 0)
         coordinates, steps, history = self._squares, np.array(self._steps), np.stack(self._kept)
         return [
             float(2 * ndtr(-abs(self._total) / math.sqrt(self.count))),
@@ -214,8 +211,7 @@ class SamplerMonitor(Monitor):
 
     def p_values(self) -> list[float]:
         """Of all inclusions, of the extreme and of all sizes and counts, and of pairs of consecutive batches."""
-        if not self._sizes:
-            raise check.fail("steps", "one at least before the monitor is read", 0)
+        check.that(self._sizes, "steps", "one at least before the monitor is read", 0)
         if self._twice:
             return [0.0]
         steps, n, q = len(self._sizes), self.records, self.sample_rate

@@ -43,8 +43,7 @@ def guessed_right(scores: Scores, guesses: int) -> int:
     inside = np.repeat([True, False], scores.count)
     order = np.lexsort((np.random.default_rng(0).permutation(len(values)), values))
     half = check.count("guesses", guesses, minimum=2) // 2
-    if 2 * half > len(values):
-        raise check.fail("guesses", f"at most {len(values)}, one for each canary", guesses)
+    check.that(2 * half <= len(values), "guesses", f"at most {len(values)}, one for each canary", guesses)
     return int(np.sum(inside[order[-half:]]) + np.sum(~inside[order[:half]]))
 
 

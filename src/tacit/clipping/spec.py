@@ -234,8 +234,7 @@ def clip_of(clip_norm: float | None, clipping: Clip | None) -> Clip:
         if clip_norm is None:
             raise InvalidInput("clip_norm must be given unless clipping is; got neither. Use e.g. 1.0.")
         return FlatClip(clip_norm)
-    if not isinstance(clipping, Clip):
-        raise check.fail("clipping", "a clip such as PerLayerClip(1.0)", clipping)
+    check.that(isinstance(clipping, Clip), "clipping", "a clip such as PerLayerClip(1.0)", clipping)
     if clip_norm is not None:
         raise InvalidInput("clip_norm must be given exactly when clipping is not; got both. Give one of the two.")
     return clipping

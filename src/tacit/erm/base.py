@@ -108,8 +108,7 @@ class PrivateEstimator(BaseEstimator):
     def _spent_from(self, *, sized: bool) -> Ledger:
         if self.ledger is None:
             return Ledger(relation=certified(Relation.parse(self.relation), sized=sized))
-        if not isinstance(self.ledger, Ledger):
-            raise check.fail("ledger", "a tacit Ledger or None", self.ledger)
+        check.that(isinstance(self.ledger, Ledger), "ledger", "a tacit Ledger or None", self.ledger)
         if not Relation.parse(self.relation).covers(self.ledger.relation):
             raise check.fail("relation", f"that of the given ledger, {self.ledger.relation.value}", str(self.relation))
         if not sized:
@@ -289,8 +288,7 @@ def indices_of(y: Array, classes: Sequence[object] | Array | None, *, strict: bo
     else:
         given = list(classes)
         known = np.unique(np.asarray(given))
-        if len(known) != len(given):
-            raise check.fail("classes", "a list of different labels", given)
+        check.that(len(known) == len(given), "classes", "a list of different labels", given)
     if len(known) < 2:
         only = known.tolist() if classes is not None else check.private_values(known.tolist())
         raise check.fail("classes", "at least two", only, "A model of one class learns nothing.")

@@ -155,8 +155,7 @@ class PrivateModel(PrivateEstimator, ABC):
         X = checked_rows(self, X, reset=reset)
         with check.reading("y", "one answer for each row", keep=QUOTES_NOTHING):
             answers = column_or_1d(y, warn=True)
-        if len(X) != len(answers):
-            raise check.fail("y", f"of length {len(X)}, one answer for each row of X", len(answers))
+        check.that(len(X) == len(answers), "y", f"of length {len(X)}, one answer for each row of X", len(answers))
         return X, answers
 
     def _describe(self) -> None:

@@ -173,8 +173,7 @@ class PrivateQuantiles(OneToOneFeatureMixin, TransformerMixin, PaidTransformer):
         """
         check_is_fitted(self)
         wanted = np.asarray(shares, dtype=np.float64)
-        if not ((wanted >= 0) & (wanted <= 1)).all():
-            raise check.fail("shares", "in [0, 1]", shares)
+        check.that(((wanted >= 0) & (wanted <= 1)).all(), "shares", "in [0, 1]", shares)
         return np.stack([each.quantile(wanted) for each in self.distributions_], axis=-1)
 
     def histogram(self, column: int = 0, bins: int = 10) -> tuple[Array, Array]:

@@ -367,8 +367,7 @@ class PublicImputer(TransformerMixin, BaseEstimator):
             self.fill_ = np.broadcast_to(np.asarray(self.fill, dtype=float), (columns,))
         except (TypeError, ValueError):
             raise check.fail("fill", f"a number, or one for each of {columns} columns", self.fill) from None
-        if not np.isfinite(self.fill_).all():
-            raise check.fail("fill", "finite", self.fill)
+        check.that(np.isfinite(self.fill_).all(), "fill", "finite", self.fill)
         return self
 
     def transform(self, X: Any) -> Array:

@@ -150,8 +150,7 @@ def _by_record(model: Model, values: Mapping[str, Tensor], inputs: Tensor, targe
     total = torch.zeros(batch)
     nodes = _trace(model, values, inputs, targets)
     observed = {name: node for name, node in nodes.items() if node["is_observed"] and name not in values}
-    if not observed:
-        raise check.fail("model", "one that observes something of each record", "no observed site")
+    check.that(observed, "model", "one that observes something of each record", "no observed site")
     for name, node in observed.items():
         logs = node["fn"].log_prob(node["value"])
         if logs.shape != batch:

@@ -154,8 +154,7 @@ class GaussianMixture(Mechanism):
         Gaussian(self.noise_multiplier)
         for name, low in (("sensitivities", 0.0), ("probabilities", 1e-300)):
             values = getattr(self, name)
-            if not isinstance(values, list | tuple):
-                raise check.fail(name, "a list of numbers", values)
+            check.that(isinstance(values, list | tuple), name, "a list of numbers", values)
             object.__setattr__(self, name, tuple(check.real(name, value, low=low, high=1e12) for value in values))
         if not 1 <= len(self.sensitivities) <= _MOST_COMPONENTS or max(self.sensitivities) == 0:
             raise check.fail("sensitivities", f"1 to {_MOST_COMPONENTS} numbers, one above 0", list(self.sensitivities))

@@ -37,8 +37,7 @@ class Generic(Mechanism):
     def __post_init__(self) -> None:
         for name in ("orders", "divergences"):
             values = getattr(self, name)
-            if not isinstance(values, list | tuple) or not values:
-                raise check.fail(name, "a list of numbers", values)
+            check.that(isinstance(values, list | tuple) and values, name, "a list of numbers", values)
             low = 1.0 if name == "orders" else 0.0
             numbers = tuple(check.real(name, value, low=low, open_low=name == "orders") for value in values)
             object.__setattr__(self, name, numbers)

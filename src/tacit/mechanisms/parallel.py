@@ -40,8 +40,7 @@ class Parallel(Mechanism):
     split: int = 0
 
     def __post_init__(self) -> None:
-        if len(self.branches) < 2:
-            raise check.fail("branches", "two or more mechanisms", len(self.branches))
+        check.that(len(self.branches) >= 2, "branches", "two or more mechanisms", len(self.branches))
         check.count("split", self.split, minimum=0)
 
     @classmethod

@@ -218,8 +218,7 @@ def law_from_spec(table: dict[str, Any]) -> TrialLaw:
     kind = check.choice("law", table.get("law"), [NegativeBinomial.type, PoissonTrials.type])
     law, names = (PoissonTrials, ("mean",)) if kind == PoissonTrials.type else (NegativeBinomial, ("shape", "gamma"))
     for name in names:
-        if name not in table:
-            raise check.fail(name, f"given for a {kind} law", None)
+        check.that(name in table, name, f"given for a {kind} law", None)
     return law(*(table[name] for name in names))
 
 

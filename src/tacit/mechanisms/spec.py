@@ -104,8 +104,7 @@ def from_spec(entry: dict[str, Any]) -> tuple[Mechanism, int]:
 def _selection(entry: dict[str, Any]) -> Selection:
     check.keys("a selection", entry.keys() - {"type"}, ["law", "shape", "gamma", "mean", "mechanisms", *_LEDGER])
     rows = mechanism_rows(entry)
-    if not rows:
-        raise check.fail("mechanisms", "a list with at least one mechanism", rows)
+    check.that(rows, "mechanisms", "a list with at least one mechanism", rows)
     return Selection(Compose.of(*(from_spec(row) for row in rows)), law_from_spec(entry))
 
 
@@ -184,5 +183,4 @@ def _one(kind: type[Mechanism], own: dict[str, bool], entry: dict[str, Any]) -> 
 
 def _need(entry: dict[str, Any], names: Iterable[str], described: str) -> None:
     for name in names:
-        if name not in entry:
-            raise check.fail(name, f"given for {described}", None)
+        check.that(name in entry, name, f"given for {described}", None)

@@ -200,8 +200,7 @@ class ToeplitzStrategy:
         often = min(check.count("participations", participations), -(-self.iterations // apart))
         if often == 1 or self.bands <= apart:
             return float(self.column_norms.max()) * often**0.5
-        if self.normalised:
-            raise check.fail("bands of a normalised matrix", f"at most separation = {apart}", self.bands)
+        check.that(not self.normalised, "bands of a normalised matrix", f"at most separation = {apart}", self.bands)
         majorant = np.maximum.accumulate(np.abs(self.coefficients)[::-1])[::-1]
         total = np.zeros(self.iterations)
         for start in range(0, often * apart, apart):

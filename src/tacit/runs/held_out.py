@@ -3,6 +3,8 @@
 Private validation records of a run: set aside before it trains, by the [validation] section.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from fractions import Fraction

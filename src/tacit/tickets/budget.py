@@ -58,8 +58,7 @@ class TicketPlan:
         Epsilon(self.epsilon, self.delta)
         for name in ("batch_size", "epochs", "search_epochs", "clip_norm", "learning_rate"):
             check.positive(name, getattr(self, name))
-        if not self.densities:
-            raise check.fail("densities", "a list with at least one value", self.densities)
+        check.that(self.densities, "densities", "a list with at least one value", self.densities)
         for density in self.densities:
             check.probability("density", density, open_low=True)
         check.probability("validation_share", self.validation_share, open_low=True, open_high=True)

@@ -100,8 +100,7 @@ def check_data(model: nn.Module, loss: Loss, records: CheckedRecords, *, private
         UnsupportedModel: the model mixes these records, or keeps values of them.
     """
     count = batch_size(records.inputs, records.targets)
-    if not count:
-        raise check.fail("inputs", "at least one record", 0)
+    check.that(count, "inputs", "at least one record", 0)
     if private:
         check_records(model, *records.batch(Batch(np.arange(2) % count)), loss)
     with torch.no_grad(), restored_generators():
@@ -180,8 +179,7 @@ def stacked(dataset: Dataset[Any] | DataLoader[Any], public: Iterable[object] = 
         raise check.fail("inputs", "a data set with a length", type(dataset).__name__, hint)
     if isinstance(dataset, TensorDataset) and collate is default_collate:
         return *_split(dataset.tensors), ""
-    if not len(dataset):
-        raise check.fail("inputs", "at least one record", 0)
+    check.that(len(dataset), "inputs", "at least one record", 0)
     _check_memory(collate([dataset[0]]), len(dataset))
     guarded = GuardedData(dataset, map(id, public), collate)
     columns = _split(collated(collate, [guarded[i] for i in range(len(dataset))]))

@@ -183,8 +183,7 @@ class PrivateHoldout:
         Raises:
             InvalidInput: the holdout was used by a run before, or the plan protects other units than records.
         """
-        if self._looks:
-            raise check.fail("holdout", "a new one for each run", "one that was used")
+        check.that(not self._looks, "holdout", "a new one for each run", "one that was used")
         if plan.sampling.unit != self.unit or plan.strategy is not None:
             rule = f"one of {self.unit}s with independent noise, beside a holdout of {self.unit}s"
             raise check.fail("sampling", rule, plan.sampling.type)
@@ -201,8 +200,7 @@ class PrivateHoldout:
 
     def look(self, model: nn.Module) -> Row:
         """The noisy score of `model`, or nothing where a checkpoint is chosen at the end; once for each epoch."""
-        if not self._looks:
-            raise check.fail("holdout", "looked at once for each planned epoch", "another look")
+        check.that(self._looks, "holdout", "looked at once for each planned epoch", "another look")
         self._looks -= 1
         total = self._total(model)
         if self.checkpoint == NOISY:

@@ -354,8 +354,7 @@ class PrivateRun:
 
     def change_clip(self, clip_norm: float) -> None:
         """Clip at another bound from the next step on; the noise follows it, so the cost of a step is the same."""
-        if self.correlation is not None:
-            raise check.fail("clip_norm", "left as it is with correlated noise", clip_norm)
+        check.that(self.correlation is None, "clip_norm", "left as it is with correlated noise", clip_norm)
         if "clip_norm" not in {field.name for field in fields(self.clip)}:  # type: ignore[arg-type]
             raise check.fail("clip_norm", "left as it is for bounds by group", clip_norm)
         self.clip = replace(self.clip, clip_norm=clip_norm)  # type: ignore[type-var]

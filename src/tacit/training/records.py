@@ -102,8 +102,7 @@ def _units(data: Any) -> np.ndarray | None:
 
 def _columns(name: str, value: Any) -> Any:
     """The value with its frames and tables as dicts of columns; raises for what is no column."""
-    if isinstance(value, tuple | Mapping) and not value:
-        raise check.fail(name, "at least one column", value)
+    check.that(not isinstance(value, tuple | Mapping) or value, name, "at least one column", value)
     if isinstance(value, tuple):
         return tuple(_columns(f"{name}[{place}]", each) for place, each in enumerate(value))
     if isinstance(value, Mapping):

@@ -284,8 +284,7 @@ class Asked:
         aside, rule = np.zeros(records, dtype=bool), "one that leaves records for training and for "
         if self.private:
             aside = stream.uniform(records) < self.validation_share
-            if not aside.any() or aside.all():
-                raise check.fail("validation_share", f"{rule}scores", self.validation_share)
+            check.that(aside.any() and not aside.all(), "validation_share", f"{rule}scores", self.validation_share)
         if not self.holdout.given:
             return np.flatnonzero(aside).tolist(), None
         held = ~aside & (stream.uniform(records) < self.holdout.share)

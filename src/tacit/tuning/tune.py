@@ -120,8 +120,7 @@ def tune(
         count = law_of(law, trials=trials)
     else:
         count = round(check.real("trials", trials, low=2))
-        if count != trials:
-            raise check.fail("trials", "a whole number for a selection by choice", trials)
+        check.that(count == trials, "trials", "a whole number for a selection by choice", trials)
     holdout = config.section("validation")
     asked = Asked(space_of(config, space), target, count, selection, validation, validation_share, holdout)
     charged = RunBudget.find(config, budget, lambda records: asked.whole(config, records))

@@ -5,7 +5,7 @@ DP-SGLD: stochastic gradient Langevin dynamics with enough noise to be private (
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
