@@ -92,7 +92,7 @@ class Sampled:
     """Released `samples` of shape (count, d), and their cost together.
 
     Example:
-        >>> [field.name for field in fields(Sampled)]
+        >>> list(Sampled.__dataclass_fields__)
         ['samples', 'mechanism', 'ledger']
     """
 
