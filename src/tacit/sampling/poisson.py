@@ -282,7 +282,7 @@ class TruncatedPoissonSampling(Sampling):
         return {"type": self.type, "cap": self.cap}
 
 
-class TruncatedPoissonSampler(PoissonSampler):
+class TruncatedPoissonSampler(Sampler):
     """Poisson batches, each cut down to a uniform subset of `cap` records where it has more.
 
     Args:
@@ -298,15 +298,16 @@ class TruncatedPoissonSampler(PoissonSampler):
     """
 
     def __init__(self, records: int, sample_rate: float, cap: int, stream: Stream | None = None):
-        super().__init__(records, sample_rate, stream)
+        self._poisson = PoissonSampler(records, sample_rate, stream)
         self.cap = check.count("cap", cap)
+        self.expected_size = self._poisson.expected_size
 
     def draw(self) -> Batch:
         """A fresh Poisson sample, cut down to `cap` records."""
-        batch = super().draw()
+        batch = self._poisson.draw()
         if len(batch) <= self.cap:
             return batch
-        return Batch(batch.indices[subset(self.stream, len(batch), self.cap)])
+        return Batch(batch.indices[subset(self._poisson.stream, len(batch), self.cap)])
 
 
 class GroupedPoissonSampling(Sampling):
