@@ -52,7 +52,7 @@ class Sweep:
 
 SWEEPS = {
     "plain": Sweep("variational", "epsilon", {"quick": (None,), "full": (None,)}, 3.0),
-    "dpvi": Sweep("variational", "epsilon", {"quick": (0.3, 1.0), "full": (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)}, 5.0),
+    "dpvi": Sweep("variational", "epsilon", {"quick": (1.0,), "full": (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)}, 5.0),
     "langevin": Sweep("langevin", "epsilon", {"quick": (1.0, 30.0), "full": (1.0, 4.0, 10.0, 30.0, 100.0)}, 1.0),
     "concealed": Sweep("concealed", "sigma", {"quick": (100.0,), "full": (1.0, 3.0, 10.0, 100.0, 1000.0)}, 8.0),
 }
@@ -162,7 +162,7 @@ ITEMS = tuple(
 
 _LEVEL, _FEATURES = 0.9, 3
 _PER_TASK = 100
-SIMULATIONS = {"quick": 20, "full": 1000}
+SIMULATIONS = {"quick": 10, "full": 1000}
 LINEAR = ((500, 2.0), (2000, 5.0))
 LOGISTIC = (None, 4.0)
 

@@ -36,7 +36,7 @@ KEY = "lottery-ticket"
 MODES = ("paper", "T1", "T2", "T3", "T4")
 _INPUTS, _RARE, _CLASSES, _RECORDS = 64, 10, 10, 300
 _EPSILON, _DELTA = 1.0, 1e-5
-_QUICK_RUNS = {"paper": 24, "T1": 24, "T2": 10, "T3": 0, "T4": 0}
+_QUICK_RUNS = {"paper": 16, "T1": 16, "T2": 10, "T3": 0, "T4": 0}
 _FULL_RUNS = 200
 _CONFIDENCE = 0.95
 

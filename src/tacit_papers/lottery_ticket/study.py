@@ -97,7 +97,7 @@ _TIGHT, _BETWEEN = (0.2, 1.0), (0.5, 0.25)
 _REPEATS = 3
 _PUBLISHED = {PAPER: "winning", "T1, random mask": "random"}
 _MOVED = ("T1, public ticket", DENSE)
-_QUICK_EPOCHS = {"mnist": 2, "fashion_mnist": 2, "kmnist": 5, "isolet": 10, "har": 10}
+_QUICK_EPOCHS = {"mnist": 1, "fashion_mnist": 1, "kmnist": 2, "isolet": 5, "har": 5}
 
 
 @dataclass(frozen=True)
