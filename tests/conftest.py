@@ -28,6 +28,11 @@ _THRESHOLDS = gc.get_threshold()
 gc.set_threshold(100_000, 50, 100)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are cores: while a test waits for a process or a server, another one runs."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_collection(session: pytest.Session) -> None:
     """Import the test files last to first in every second worker: one compiles what the other one will read."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
