@@ -91,7 +91,16 @@ def show_values(shown: bool = True) -> AbstractContextManager[None]:
 
 @contextmanager
 def within(variable: ContextVar[Kind], value: Kind) -> Iterator[None]:
-    """Context in which `variable` has another value."""
+    """Context in which `variable` has another value.
+
+    Args:
+        variable: which has its own value again at the end.
+        value: inside of the context.
+
+    Example:
+        >>> with within(ContextVar("size", default=1), 2):
+        ...     pass
+    """
     before = variable.set(value)
     try:
         yield

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -47,6 +48,7 @@ _HEADERS = {
 _FILES = {"workbench.css": "text/css", "workbench.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _SETTINGS = (*FIELDS, "sampler", "solve")
 _ACTIONS = {"stop": jobs.stop, "resume": jobs.resume}
+_AHEAD = 12  # runs of the list whose curves are computed before somebody compares them
 
 
 def application(root: str | Path, *, token: str, port: int) -> Starlette:
@@ -197,7 +199,9 @@ class _Pages:
     def list_page(self, request: Request) -> Response:
         query, sort = request.query_params.get("q", "")[:200], request.query_params.get("sort", "date")
         found = runs.list_runs(self._root, query=query, sort=sort)
-        return self.page("runs.html.j2", title="Runs", runs=found, query=query, sort=sort, sorts=runs.SORTS)
+        page = self.page("runs.html.j2", title="Runs", runs=found, query=query, sort=sort, sorts=runs.SORTS)
+        page.background = BackgroundTask(runs.draw_ahead, self._root, [row["name"] for row in found[:_AHEAD]])
+        return page
 
     def run_page(self, request: Request) -> Response:
         row = runs.run_row(self._root, request.path_params["name"])
